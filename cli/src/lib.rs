@@ -1,0 +1,1 @@
+//! ext4kit-cli

@@ -1,0 +1,3 @@
+//! ext4kit
+
+fn main() {}

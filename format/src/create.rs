@@ -1,0 +1,1 @@
+//! An empty filesystem, from geometry to blocks.

@@ -1,0 +1,1 @@
+//! POSIX access control lists as stored in extended attributes.

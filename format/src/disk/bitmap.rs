@@ -1,0 +1,1 @@
+//! Block and inode bitmaps.

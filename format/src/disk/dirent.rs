@@ -1,0 +1,1 @@
+//! Directory entries and the checksum tail of a directory block.

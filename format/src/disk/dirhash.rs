@@ -1,0 +1,1 @@
+//! The hash of a name, which orders an indexed directory.

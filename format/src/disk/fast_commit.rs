@@ -1,0 +1,1 @@
+//! Fast-commit records in the tail of a journal.

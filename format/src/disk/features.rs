@@ -1,0 +1,1 @@
+//! The three feature words of a superblock.

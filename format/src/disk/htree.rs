@@ -1,0 +1,1 @@
+//! Root and inner nodes of an indexed directory.

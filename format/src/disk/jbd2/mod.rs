@@ -1,0 +1,1 @@
+//! Structures of a JBD2 journal: big-endian, unlike the rest of the format.

@@ -1,0 +1,1 @@
+//! The multi-mount protection block.

@@ -1,0 +1,1 @@
+//! The undo file of e2fsprogs.

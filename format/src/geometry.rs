@@ -1,0 +1,1 @@
+//! Where everything lives; the only place that converts between numbers.

@@ -1,0 +1,1 @@
+//! JBD2 logs: scan, list, replay.

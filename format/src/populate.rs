@@ -1,0 +1,1 @@
+//! Filling a filesystem from a tree of files.

@@ -1,0 +1,1 @@
+//! The trees of an image, each implemented once over [`crate::txn::Transaction`].
