@@ -16,5 +16,6 @@ pub mod mmp;
 pub mod orphan;
 pub mod quota;
 pub mod superblock;
+pub mod timestamp;
 pub mod undo;
 pub mod xattr;
