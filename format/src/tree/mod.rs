@@ -1,1 +1,5 @@
 //! The trees of an image, each implemented once over [`crate::txn::Transaction`].
+
+pub mod alloc;
+pub mod group;
+pub mod inode;

@@ -1,7 +1,7 @@
 //! Changes as transactions over blocks.
 //!
 //! Every tree algorithm in [`crate::tree`] is written once, against [`Transaction`]. Offline it is the
-//! overlay, whose changed blocks lie in memory over an unchanged store until they are
+//! [`Overlay`], whose changed blocks lie in memory over an unchanged store until they are
 //! committed or dropped; online it is a JBD2 handle on the running transaction.
 //!
 //! Rules that callers keep, so that the same code runs under many threads:
@@ -15,11 +15,14 @@
 //!   right once, on the block's way out.
 
 mod kind;
+mod overlay;
+mod seal;
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 pub use kind::{BlockKind, Owner};
+pub use overlay::{Change, DataPolicy, Overlay, OverlayOptions};
 
 use crate::error::Result;
 use crate::ids::{BlockNumber, BlockRun, GroupNumber, InodeNumber};
@@ -33,6 +36,11 @@ impl Block {
     /// A block of these bytes.
     pub fn new(bytes: Arc<[u8]>) -> Self {
         Self(bytes)
+    }
+
+    /// The bytes, shared with every other holder of the snapshot.
+    pub fn into_bytes(self) -> Arc<[u8]> {
+        self.0
     }
 }
 
@@ -65,9 +73,9 @@ pub trait Transaction {
 
     /// The block as this transaction sees it.
     ///
-    /// The first time a block comes from the store, the checksum that its kind carries inside itself is verified,
-    /// and a mismatch is [`crate::Error::Corrupt`]. Checksums that are kept elsewhere (bitmaps) or are many to a
-    /// block (inodes, descriptors) are verified by whoever reads the record.
+    /// The checksum of what the kind names (the block, or one record of it) is verified, unless this transaction has
+    /// changed it: a mismatch is [`crate::Error::Corrupt`]. Read as [`BlockKind::Plain`] to take the bytes as they
+    /// are.
     fn read(&self, at: BlockNumber, kind: BlockKind) -> Result<Block>;
 
     /// Changes a block in place; the first call keeps whatever commit needs. Prefer [`modify`].
