@@ -1,1 +1,0 @@
-//! An empty filesystem, from geometry to blocks.

@@ -1,0 +1,18 @@
+//! An empty filesystem, from parameters to blocks.
+//!
+//! In three steps, the first two pure and without a store:
+//! 1. [`Plan::new`] turns [`Parameters`] into a superblock and a geometry, with the same arithmetic as mke2fs, so
+//!    that the same options give the same counts;
+//! 2. [`place_tables`] says where each group's bitmaps and inode table lie;
+//! 3. [`write_empty`] writes all of it through an overlay: descriptors, bitmaps, reserved inodes, root directory,
+//!    `lost+found`, journal, and last the copies of superblock and descriptors.
+
+mod parameters;
+mod plan;
+mod tables;
+
+pub use parameters::{
+    Identity, InodeCount, JournalParameters, Parameters, default_journal_blocks, default_orphan_file_blocks,
+};
+pub use plan::Plan;
+pub use tables::{GroupTables, place_tables};

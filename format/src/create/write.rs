@@ -1,0 +1,1 @@
+pub use super::plan::Plan as _P;
