@@ -4,15 +4,18 @@
 //! 1. [`Plan::new`] turns [`Parameters`] into a superblock and a geometry, with the same arithmetic as mke2fs, so
 //!    that the same options give the same counts;
 //! 2. [`place_tables`] says where each group's bitmaps and inode table lie;
-//! 3. [`write_empty`] writes all of it through an overlay: descriptors, bitmaps, reserved inodes, root directory,
-//!    `lost+found`, journal, and last the copies of superblock and descriptors.
+//! 3. [`write_skeleton`] writes the fixed parts through an overlay: superblock, descriptors, bitmaps, inode tables.
 
 mod parameters;
 mod plan;
+mod skeleton;
 mod tables;
+#[cfg(test)]
+pub(crate) use plan::tests;
 
 pub use parameters::{
     Identity, InodeCount, JournalParameters, Parameters, default_journal_blocks, default_orphan_file_blocks,
 };
 pub use plan::Plan;
+pub use skeleton::write_skeleton;
 pub use tables::{GroupTables, place_tables};

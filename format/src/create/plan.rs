@@ -241,7 +241,7 @@ fn percent_of(number: u64, percent: f64) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::create::{Identity, JournalParameters};
     use crate::disk::features::{Feature, Features};

@@ -3,3 +3,4 @@
 pub mod alloc;
 pub mod group;
 pub mod inode;
+pub mod map;

@@ -6,11 +6,11 @@
 //!   refreshed here for those records that were changed;
 //! - the checksum lies in another block (bitmaps): carried to the group's descriptor before the blocks are sealed.
 
-use super::{Block, BlockKind, Overlay, Transaction};
+use super::{Block, BlockKind, Overlay, Owner, Transaction};
 use crate::Result;
 use crate::bytes::span;
 use crate::disk::group_desc::{self, GroupDescriptor, GroupFlags};
-use crate::disk::{bitmap, inode, superblock};
+use crate::disk::{bitmap, dirent, extent, htree, inode, superblock};
 use crate::error::Defect;
 use crate::ids::{BlockNumber, GroupNumber, InodeNumber};
 use crate::layout::Layout;
@@ -95,6 +95,13 @@ pub(super) fn verify(txn: &dyn Transaction, at: BlockNumber, kind: BlockKind, by
             let descriptor = group::read_descriptor(txn, group)?;
             verify_bitmap(layout, &descriptor, kind, bytes)
         }
+        BlockKind::ExtentNode(owner) => with_seed(layout, owner, |seed| extent::verify_checksum(bytes, seed)),
+        BlockKind::DirectoryLeaf(owner, _) => {
+            with_seed(layout, owner, |seed| dirent::verify_checksum(bytes, seed))
+        }
+        BlockKind::DirectoryIndex(owner, _) => {
+            with_seed(layout, owner, |seed| htree::verify_checksum(bytes, seed))
+        }
         _ => Ok(()),
     };
     verified.map_err(|defect| defect.at(kind.place(at)))
@@ -105,6 +112,15 @@ fn verify_inode(layout: &Layout, inode: InodeNumber, slot: Option<&[u8]>) -> Res
     inode::InodeView::new(slot)?.verify_checksum(seed, inode)
 }
 
+/// Does something with the seed of an owner's checksums, where metadata has checksums.
+fn with_seed(
+    layout: &Layout,
+    owner: Owner,
+    action: impl FnOnce(u32) -> Result<(), Defect>,
+) -> Result<(), Defect> {
+    layout.inode_seed(owner).map_or(Ok(()), action)
+}
+
 /// Puts right the checksums that a block carries in itself.
 pub(super) fn refresh(
     layout: &Layout,
@@ -113,10 +129,8 @@ pub(super) fn refresh(
     records: &Records,
     bytes: &mut [u8],
 ) -> Result<()> {
-    match kind {
-        BlockKind::Superblock => {
-            refresh_superblock(layout, bytes).map_err(|defect| defect.at(kind.place(at)))
-        }
+    let refreshed = match kind {
+        BlockKind::Superblock => refresh_superblock(layout, bytes),
         BlockKind::Descriptor(group) => {
             refresh_descriptors(layout, group, records, bytes);
             Ok(())
@@ -125,8 +139,18 @@ pub(super) fn refresh(
             refresh_inodes(layout, inode, records, bytes);
             Ok(())
         }
+        BlockKind::ExtentNode(owner) => {
+            with_seed(layout, owner, |seed| extent::refresh_checksum(bytes, seed))
+        }
+        BlockKind::DirectoryLeaf(owner, _) => {
+            with_seed(layout, owner, |seed| dirent::refresh_checksum(bytes, seed))
+        }
+        BlockKind::DirectoryIndex(owner, _) => {
+            with_seed(layout, owner, |seed| htree::refresh_checksum(bytes, seed))
+        }
         _ => Ok(()),
-    }
+    };
+    refreshed.map_err(|defect| defect.at(kind.place(at)))
 }
 
 fn refresh_superblock(layout: &Layout, bytes: &mut [u8]) -> Result<(), Defect> {

@@ -1,1 +1,0 @@
-pub use super::plan::Plan as _P;
