@@ -1,6 +1,7 @@
 //! The trees of an image, each implemented once over [`crate::txn::Transaction`].
 
 pub mod alloc;
+pub mod dir;
 pub mod group;
 pub mod inode;
 pub mod map;
