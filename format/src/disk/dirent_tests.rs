@@ -233,3 +233,18 @@ proptest! {
         let _ = verify_checksum(&area, 0);
     }
 }
+
+// The directory that debugfs 1.47.0 (`mkdir d` on an inline_data filesystem) made: i_block holds the parent and one
+// unused record.
+#[test]
+fn a_new_inline_directory_is_as_debugfs_makes_it() {
+    let mut real = [0; 60];
+    real[0] = 2;
+    real[8] = 0x38;
+    assert_eq!(inline_parent(&real), Some(InodeNumber::ROOT));
+    assert!(listed(PLAIN, &real[INLINE_ENTRIES]).is_empty());
+    let mut made = [0xff; 60];
+    set_inline_parent(&mut made, InodeNumber::ROOT).unwrap();
+    PLAIN.clear(&mut made[INLINE_ENTRIES]).unwrap();
+    assert_eq!(made, real);
+}
