@@ -1,0 +1,190 @@
+//! Journals in memory, for tests: built block by block, so that damage can be put anywhere.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, RwLock};
+
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U32;
+
+use super::*;
+use crate::disk::jbd2::superblock::CHECKSUM_CRC32C;
+use crate::disk::jbd2::{ChecksumVersion, CompatFeatures, IncompatFeatures};
+use crate::ids::{BlockNumber, BlockRun, TransactionId};
+use crate::store::Store;
+
+/// A store in memory.
+pub struct VecStore(pub RwLock<Vec<u8>>);
+
+impl VecStore {
+    pub fn new(size: usize) -> Self {
+        Self(RwLock::new(vec![0; size]))
+    }
+}
+
+impl Store for VecStore {
+    fn size(&self) -> u64 {
+        self.0.read().unwrap().len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let (bytes, at) = (self.0.read().unwrap(), usize::try_from(offset).unwrap());
+        let wanted = bytes.get(at..at + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(wanted);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (mut own, at) = (self.0.write().unwrap(), usize::try_from(offset).unwrap());
+        own.get_mut(at..at + bytes.len()).ok_or(io::ErrorKind::WriteZero)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn zero_range(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.write_at(offset, &vec![0; usize::try_from(length).unwrap()])
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes of a block in test journals.
+pub const BLOCK: usize = 1024;
+
+/// Blocks of a test image. The journal's are in two pieces, and the second lies before the first.
+pub const DEVICE: u64 = 1300;
+const RUNS: [BlockRun; 2] =
+    [BlockRun { start: BlockNumber(700), length: 500 }, BlockRun { start: BlockNumber(100), length: 524 }];
+
+/// An image whose journal is being written, and what a replay of it should leave.
+#[derive(Clone)]
+pub struct LogBuilder {
+    pub superblock: JournalSuperblock,
+    pub image: Vec<u8>,
+    /// Where the next transaction begins.
+    pub cursor: u32,
+    pub sequence: TransactionId,
+    pub seconds: u64,
+    extent: LogExtent,
+}
+
+impl LogBuilder {
+    pub fn new(checksums: ChecksumVersion, wide: bool) -> Self {
+        let mut incompat = IncompatFeatures::empty();
+        incompat.set(IncompatFeatures::WIDE, wide);
+        incompat.set(IncompatFeatures::CHECKSUM_V2, checksums == ChecksumVersion::V2);
+        incompat.set(IncompatFeatures::CHECKSUM_V3, checksums == ChecksumVersion::V3);
+        let mut superblock = JournalSuperblock::new(1024, 1024, 1);
+        if checksums == ChecksumVersion::V1 {
+            superblock.s_feature_compat = U32::new(CompatFeatures::CHECKSUM.bits());
+        }
+        superblock.s_feature_incompat = U32::new(incompat.bits());
+        superblock.s_checksum_type = CHECKSUM_CRC32C;
+        superblock.s_uuid = *b"the journal uuid";
+        let image = vec![0; usize::try_from(DEVICE).unwrap() * BLOCK];
+        let extent = LogExtent { first: 1, last: 1024, fast_commit: 1024, end: 1024 };
+        let (sequence, seconds) = (TransactionId(1), 1_700_000_000);
+        Self { superblock, image, cursor: 0, sequence, seconds, extent }.beginning(1, TransactionId(1))
+    }
+
+    /// The empty log begins at this block, with this number.
+    pub fn beginning(mut self, start: u32, sequence: TransactionId) -> Self {
+        self.superblock.s_start = U32::new(start);
+        self.superblock.s_sequence = U32::new(sequence.0);
+        self.cursor = start;
+        self.sequence = sequence;
+        self.store_superblock();
+        self
+    }
+
+    pub fn with_incompat(mut self, features: IncompatFeatures) -> Self {
+        self.superblock.s_feature_incompat |= U32::new(features.bits());
+        self.store_superblock();
+        self
+    }
+
+    pub fn store_superblock(&mut self) {
+        self.superblock.seal();
+        let bytes = self.superblock.as_bytes().to_vec();
+        self.log_block(0).copy_from_slice(&bytes);
+    }
+
+    /// Appends a transaction: blocks filled with a byte, and revokes.
+    pub fn transaction(&mut self, blocks: &[(u64, u8)], revokes: &[u64]) -> &mut Self {
+        let contents: Vec<(u64, Vec<u8>)> =
+            blocks.iter().map(|(at, fill)| (*at, vec![*fill; BLOCK])).collect();
+        self.transaction_of(&contents, revokes)
+    }
+
+    pub fn transaction_of(&mut self, blocks: &[(u64, Vec<u8>)], revokes: &[u64]) -> &mut Self {
+        let blocks: Vec<(BlockNumber, &[u8])> =
+            blocks.iter().map(|(at, bytes)| (BlockNumber(*at), bytes.as_slice())).collect();
+        let revokes: Vec<BlockNumber> = revokes.iter().map(|block| BlockNumber(*block)).collect();
+        let (id, seconds) = (self.sequence, self.seconds);
+        let contents = TransactionContents { id, seconds, blocks: &blocks, revokes: &revokes };
+        let format = self.superblock.format();
+        let encoded = encode_transaction(format, self.superblock.s_uuid, &contents).unwrap();
+        for block in encoded.body.iter().chain([&encoded.commit]) {
+            self.append(block);
+        }
+        self.sequence = self.sequence.next();
+        self.seconds += 1;
+        self
+    }
+
+    /// Puts a block at the cursor.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let at = self.cursor;
+        self.log_block(at).copy_from_slice(bytes);
+        self.cursor = self.extent.after(at);
+    }
+
+    /// The bytes of a log block.
+    pub fn log_block(&mut self, block: u32) -> &mut [u8] {
+        let mut rest = u64::from(block);
+        let run = RUNS.iter().find(|run| {
+            let inside = rest < run.length;
+            rest -= if inside { 0 } else { run.length };
+            inside
+        });
+        let at = usize::try_from(run.unwrap().start.0 + rest).unwrap() * BLOCK;
+        &mut self.image[at..at + BLOCK]
+    }
+
+    pub fn journal(&self) -> Result<Journal> {
+        let store = Arc::new(VecStore(RwLock::new(self.image.clone())));
+        Journal::open(LogBlocks::internal(store, 1024, &RUNS).unwrap())
+    }
+
+    pub fn scan(&self) -> (Journal, Scan) {
+        let journal = self.journal().unwrap();
+        let scan = journal.scan(DEVICE).unwrap();
+        (journal, scan)
+    }
+
+    /// The first byte of each block that a replay writes, with the last byte where it differs.
+    pub fn replayed(&self) -> BTreeMap<u64, u8> {
+        let (journal, scan) = self.scan();
+        replay(&journal, &scan, None)
+    }
+}
+
+/// What a replay writes: for each block its last byte, which no escape touches.
+pub fn replay(journal: &Journal, scan: &Scan, until: Option<TransactionId>) -> BTreeMap<u64, u8> {
+    let mut written = BTreeMap::new();
+    let plan = ReplayPlan::new(scan, until).unwrap();
+    let done = plan.apply(journal, |block, bytes| {
+        assert_eq!(bytes.len(), BLOCK);
+        assert!(written.insert(block.0, bytes[BLOCK - 1]).is_none(), "block {block} was written twice");
+        Ok(())
+    });
+    assert_eq!(done.unwrap().written, written.len() as u64);
+    written
+}
+
+/// Every kind of log there is.
+pub fn kinds() -> impl Iterator<Item = (ChecksumVersion, bool)> {
+    use ChecksumVersion::{None, V1, V2, V3};
+    [None, V1, V2, V3].into_iter().flat_map(|version| [(version, false), (version, true)])
+}
