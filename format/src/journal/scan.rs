@@ -426,9 +426,14 @@ impl Walk<'_> {
         self.scan.control.truncate(self.pending.first_control);
         self.scan.head = self.pending.start;
         self.scan.next = self.sequence;
-        // One number is skipped for the transaction that may have been under way. Behind damage, whole
-        // transactions may follow whose numbers must not come again.
-        let highest = if stop.is_damage() { self.look_ahead()?.highest } else { self.sequence };
+        // One number is skipped for the transaction that may have been under way. Where later ones follow, behind
+        // damage or a commit that was lost, their numbers must not come again either.
+        let later = match stop {
+            Stop::Damaged { .. } => true,
+            Stop::OtherSequence { found, .. } => self.sequence.is_before(found),
+            _ => false,
+        };
+        let highest = if later { self.look_ahead()?.highest } else { self.sequence };
         self.scan.restart = highest.next();
         self.scan.stop = stop;
         Ok(self.scan)

@@ -300,6 +300,19 @@ fn superblocks_that_make_no_sense_are_refused() {
     }
 }
 
+#[test]
+fn numbers_behind_a_lost_commit_are_not_used_again() {
+    // A writer that left a transaction without its commit and went on with the next.
+    let mut log = LogBuilder::new(ChecksumVersion::V2, true);
+    log.transaction(&[(5, 1)], &[]).transaction(&[(6, 1)], &[]);
+    log.cursor = 6; // where the second commit lies
+    log.transaction(&[(7, 1)], &[]);
+    let (journal, scan) = log.scan();
+    assert_eq!(scan.stop(), &Stop::OtherSequence { block: 6, found: TransactionId(3) });
+    assert_eq!(replay(&journal, &scan, None), BTreeMap::from([(5, 1)]));
+    assert_eq!((scan.next(), scan.restart()), (TransactionId(2), TransactionId(4)));
+}
+
 /// A small generator with a fixed seed: the same flips in every run.
 struct Random(u64);
 
