@@ -7,8 +7,11 @@
 //!
 //! Facts: the kernel's on-disk header of fast commits, checked on areas that kernels left behind.
 
+use zerocopy::{FromBytes, IntoBytes};
+
 use crate::bytes;
 use crate::disk::crc::crc32c;
+use crate::disk::extent::ExtentLeaf;
 use crate::error::Defect;
 use crate::ids::{InodeNumber, LogicalBlock, TransactionId};
 use crate::num::{index, wide};
@@ -47,9 +50,6 @@ const TAIL_SIZE: usize = 8;
 /// Bytes of an inode that exist in every filesystem.
 const LEAST_INODE: usize = 128;
 
-/// One extent as a leaf of an extent tree stores it.
-pub const EXTENT_SIZE: usize = 12;
-
 /// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameChange<'a> {
@@ -63,7 +63,7 @@ pub struct NameChange<'a> {
 }
 
 /// One record, its value checked as far as it can be without the filesystem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// The first record of the area.
     Head {
@@ -77,7 +77,7 @@ pub enum Record<'a> {
         /// The inode.
         inode: InodeNumber,
         /// The extent, as in a leaf of an extent tree.
-        extent: [u8; EXTENT_SIZE],
+        extent: ExtentLeaf,
     },
     /// Blocks of an inode are unmapped.
     DeleteRange {
@@ -158,7 +158,8 @@ impl<'a> RawRecord<'a> {
             }
             RecordTag::ADD_RANGE => {
                 sized("fc_len of ADD_RANGE", 16, 16)?;
-                let extent = value.last_chunk::<EXTENT_SIZE>().copied().unwrap_or_default();
+                let cut = |_| Defect::Truncated { what: "fast-commit record" };
+                let (_, extent) = ExtentLeaf::read_from_suffix(value).map_err(cut)?;
                 Ok(Record::AddRange { inode: inode(value, 0)?, extent })
             }
             RecordTag::DELETE_RANGE => {
@@ -308,7 +309,9 @@ fn encode(record: &Record<'_>) -> (RecordTag, Vec<u8>) {
     let name = |change: &NameChange<'_>| words(&[change.parent.get(), change.inode.get()], change.name);
     match record {
         Record::Head { features, transaction } => (RecordTag::HEAD, words(&[*features, transaction.0], &[])),
-        Record::AddRange { inode, extent } => (RecordTag::ADD_RANGE, words(&[inode.get()], extent)),
+        Record::AddRange { inode, extent } => {
+            (RecordTag::ADD_RANGE, words(&[inode.get()], extent.as_bytes()))
+        }
         Record::DeleteRange { inode, start, count } => {
             (RecordTag::DELETE_RANGE, words(&[inode.get(), start.0, *count], &[]))
         }
@@ -324,6 +327,8 @@ fn encode(record: &Record<'_>) -> (RecordTag, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::extent::Extent;
+    use crate::ids::BlockNumber;
 
     fn ino(number: u32) -> InodeNumber {
         InodeNumber::new(number).unwrap()
@@ -336,10 +341,12 @@ mod tests {
     #[test]
     fn every_record_comes_back() {
         let raw = [5; 160];
+        let (logical, physical) = (LogicalBlock(3), BlockNumber(0x5_0000_0006));
+        let extent = Extent { logical, physical, length: 9, unwritten: true };
         let change = NameChange { parent: ino(2), inode: ino(12), name: b"name" };
         let records = [
             Record::Head { features: 0, transaction: TransactionId(7) },
-            Record::AddRange { inode: ino(12), extent: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] },
+            Record::AddRange { inode: ino(12), extent: ExtentLeaf::new(extent).unwrap() },
             Record::DeleteRange { inode: ino(12), start: LogicalBlock(9), count: 3 },
             Record::Create(change),
             Record::Link(change),

@@ -2,8 +2,11 @@
 //!
 //! Reading is all that happens here; doing what the operations say needs the filesystem.
 
+use std::fmt;
+
 use super::Journal;
-use crate::disk::fast_commit::{Checksum, EXTENT_SIZE, HEADER_SIZE, NameChange, RawRecord, Record};
+use crate::disk::extent::Extent;
+use crate::disk::fast_commit::{Checksum, HEADER_SIZE, NameChange, RawRecord, Record};
 use crate::error::{Defect, Result};
 use crate::ids::{InodeNumber, LogicalBlock, TransactionId};
 
@@ -23,8 +26,8 @@ pub enum Operation {
     AddRange {
         /// The inode.
         inode: InodeNumber,
-        /// The extent, as in a leaf of an extent tree.
-        extent: [u8; EXTENT_SIZE],
+        /// The extent; its numbers are as stored, not checked against anything.
+        extent: Extent,
     },
     /// Blocks of an inode are unmapped.
     DeleteRange {
@@ -105,6 +108,29 @@ pub enum FastStop {
     },
 }
 
+impl fmt::Display for FastStop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoArea => write!(f, "the journal has no fast-commit area"),
+            Self::EndOfArea => write!(f, "the fast-commit area is full"),
+            Self::NoHead => write!(f, "the fast-commit area is unused"),
+            Self::OtherTransaction { place, found } => {
+                write!(f, "{place}: transaction {found} is not the one that counts")
+            }
+            Self::UnknownFeatures(bits) => write!(f, "fast-commit features {bits:#x} are not known"),
+            Self::NotARecord { place, defect } | Self::BadChecksum { place, defect } => {
+                write!(f, "{place}: {defect}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "journal block {}, byte {}", self.block, self.offset)
+    }
+}
+
 /// What the area holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCommits {
@@ -180,7 +206,9 @@ impl Reader {
                 None
             }
             Record::Pad => None,
-            Record::AddRange { inode, extent } => Some(Operation::AddRange { inode, extent }),
+            Record::AddRange { inode, extent } => {
+                Some(Operation::AddRange { inode, extent: extent.extent() })
+            }
             Record::DeleteRange { inode, start, count } => {
                 Some(Operation::DeleteRange { inode, start, count })
             }

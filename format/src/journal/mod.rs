@@ -53,7 +53,7 @@ pub use fast_commits::{DirectoryName, FastCommit, FastCommits, FastStop, Operati
 pub use list::{BadCopy, Version};
 pub use plan::{PlannedCopy, ReplayPlan};
 pub use replay::Replayed;
-pub use scan::{ControlBlock, LoggedBlock, LoggedTransaction, Scan, Stop};
+pub use scan::{ControlBlock, LoggedBlock, LoggedTransaction, Scan, Stop, Unfinished};
 
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
@@ -88,6 +88,11 @@ impl Journal {
     /// The journal's superblock as it was read.
     pub fn superblock(&self) -> &JournalSuperblock {
         &self.superblock
+    }
+
+    /// Whether a filesystem with this UUID is among those that an external journal names as its users.
+    pub fn serves(&self, filesystem: &[u8; 16]) -> bool {
+        self.superblock.users().contains(filesystem)
     }
 
     /// Where log and fast-commit area lie.

@@ -3,6 +3,7 @@
 //! What is kept is compact: 24 bytes for each logged block, 8 for each revoked one. Logged blocks are not read,
 //! except with checksum version 1, where the commit covers them.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::Journal;
@@ -42,6 +43,19 @@ pub struct LoggedTransaction {
     tags: Range<usize>,
     revokes: Range<usize>,
     control: Range<usize>,
+}
+
+/// The transaction at the end of a log that has no good commit, and is not replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its sequence number.
+    pub id: TransactionId,
+    /// Log block where it begins.
+    pub start: u32,
+    /// Copies that were met before the walk ended.
+    pub copies: usize,
+    /// Revokes that were met before the walk ended.
+    pub revokes: usize,
 }
 
 /// A descriptor or revoke block.
@@ -106,6 +120,31 @@ pub enum Stop {
     },
 }
 
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the log is empty"),
+            Self::NoMagic { block } => write!(f, "journal block {block}: end of the log"),
+            Self::OtherSequence { block, found } => {
+                write!(f, "journal block {block}: end of the log, where a block of transaction {found} lies")
+            }
+            Self::OtherKind { block, found } => {
+                write!(f, "journal block {block}: end of the log, where a block of kind {} lies", found.0)
+            }
+            Self::Stale { block, defect } => {
+                write!(f, "journal block {block}: end of the log, where a leftover lies ({defect})")
+            }
+            Self::Torn { block, defect } => {
+                write!(f, "journal block {block}: the last commit did not reach the disk whole ({defect})")
+            }
+            Self::FullLap => write!(f, "the log is full to its last block"),
+            Self::Damaged { block, transaction, defect } => {
+                write!(f, "journal block {block}: transaction {transaction} is damaged: {defect}")
+            }
+        }
+    }
+}
+
 impl Stop {
     /// Whether something that was committed is lost.
     pub fn is_damage(&self) -> bool {
@@ -121,6 +160,7 @@ pub struct Scan {
     revokes: Vec<u64>,
     control: Vec<ControlBlock>,
     stop: Stop,
+    unfinished: Option<Unfinished>,
     head: u32,
     next: TransactionId,
     restart: TransactionId,
@@ -152,7 +192,12 @@ impl Scan {
         &self.stop
     }
 
-    /// Whether the log has anything to replay or to clear away.
+    /// The transaction that the walk ended in, if anything of it was there.
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        self.unfinished
+    }
+
+    /// Whether the log has nothing to replay and nothing to clear away.
     pub fn is_empty(&self) -> bool {
         self.stop == Stop::Empty
     }
@@ -187,6 +232,7 @@ impl Journal {
             revokes: Vec::new(),
             control: Vec::new(),
             stop: Stop::Empty,
+            unfinished: None,
             head: if superblock.is_empty() { self.extent().first } else { start },
             next: sequence,
             restart: sequence,
@@ -420,7 +466,13 @@ impl Walk<'_> {
     }
 
     fn finish(mut self, stop: Stop) -> Result<Scan> {
-        // What came of a transaction that is not whole is not kept.
+        // Of a transaction that is not whole only the counts are kept.
+        let copies = self.scan.tags.len().saturating_sub(self.pending.first_tag);
+        let revokes = self.scan.revokes.len().saturating_sub(self.pending.first_revoke);
+        if self.scan.control.len() > self.pending.first_control {
+            let (id, start) = (self.sequence, self.pending.start);
+            self.scan.unfinished = Some(Unfinished { id, start, copies, revokes });
+        }
         self.scan.tags.truncate(self.pending.first_tag);
         self.scan.revokes.truncate(self.pending.first_revoke);
         self.scan.control.truncate(self.pending.first_control);

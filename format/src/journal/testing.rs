@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::*;
+use crate::disk::fast_commit::{AreaWriter, Record};
 use crate::disk::jbd2::superblock::CHECKSUM_CRC32C;
 use crate::disk::jbd2::{ChecksumVersion, CompatFeatures, IncompatFeatures};
 use crate::ids::{BlockNumber, BlockRun, TransactionId};
@@ -52,10 +53,11 @@ impl Store for VecStore {
 /// Bytes of a block in test journals.
 pub const BLOCK: usize = 1024;
 
-/// Blocks of a test image. The journal's are in two pieces, and the second lies before the first.
+/// Blocks of a test image. The journal's are 700 to 1199 and then 100 to 655. Only 1024 of them are in use unless
+/// there is a fast-commit area.
 pub const DEVICE: u64 = 1300;
 const RUNS: [BlockRun; 2] =
-    [BlockRun { start: BlockNumber(700), length: 500 }, BlockRun { start: BlockNumber(100), length: 524 }];
+    [BlockRun { start: BlockNumber(700), length: 500 }, BlockRun { start: BlockNumber(100), length: 556 }];
 
 /// An image whose journal is being written, and what a replay of it should leave.
 #[derive(Clone)]
@@ -67,6 +69,7 @@ pub struct LogBuilder {
     pub sequence: TransactionId,
     pub seconds: u64,
     extent: LogExtent,
+    external: bool,
 }
 
 impl LogBuilder {
@@ -85,7 +88,8 @@ impl LogBuilder {
         let image = vec![0; usize::try_from(DEVICE).unwrap() * BLOCK];
         let extent = LogExtent { first: 1, last: 1024, fast_commit: 1024, end: 1024 };
         let (sequence, seconds) = (TransactionId(1), 1_700_000_000);
-        Self { superblock, image, cursor: 0, sequence, seconds, extent }.beginning(1, TransactionId(1))
+        Self { superblock, image, cursor: 0, sequence, seconds, extent, external: false }
+            .beginning(1, TransactionId(1))
     }
 
     /// The empty log begins at this block, with this number.
@@ -104,10 +108,38 @@ impl LogBuilder {
         self
     }
 
+    /// Adds a fast-commit area behind the log, in journal blocks 1025 to 1055, with these records.
+    pub fn with_fast_commits(mut self, records: &[Record<'_>]) -> Self {
+        self.superblock.s_maxlen = U32::new(1056);
+        self.superblock.s_num_fc_blks = U32::new(32);
+        let mut log = self.with_incompat(IncompatFeatures::FAST_COMMIT);
+        let mut writer = AreaWriter::new(1024);
+        assert!(records.iter().all(|record| writer.push(record)));
+        for (block, bytes) in (1025..).zip(writer.finish().chunks(BLOCK)) {
+            log.log_block(block).copy_from_slice(bytes);
+        }
+        log
+    }
+
     pub fn store_superblock(&mut self) {
         self.superblock.seal();
         let bytes = self.superblock.as_bytes().to_vec();
-        self.log_block(0).copy_from_slice(&bytes);
+        let at = if self.external { 2 } else { 0 };
+        self.log_block(at).copy_from_slice(&bytes);
+    }
+
+    /// From here on the image is the journal's own device.
+    pub fn on_a_device_of_its_own(mut self) -> Self {
+        self.external = true;
+        self.extent.first = self.superblock.s_first.get();
+        self.image.fill(0);
+        self.store_superblock();
+        self
+    }
+
+    pub fn external_journal(&self) -> Result<Journal> {
+        let store = Arc::new(VecStore(RwLock::new(self.image.clone())));
+        Journal::open(LogBlocks::external(store, 1024).unwrap())
     }
 
     /// Appends a transaction: blocks filled with a byte, and revokes.
@@ -142,6 +174,10 @@ impl LogBuilder {
 
     /// The bytes of a log block.
     pub fn log_block(&mut self, block: u32) -> &mut [u8] {
+        if self.external {
+            let at = usize::try_from(block).unwrap() * BLOCK;
+            return &mut self.image[at..at + BLOCK];
+        }
         let mut rest = u64::from(block);
         let run = RUNS.iter().find(|run| {
             let inside = rest < run.length;
@@ -163,7 +199,7 @@ impl LogBuilder {
         (journal, scan)
     }
 
-    /// The first byte of each block that a replay writes, with the last byte where it differs.
+    /// What a replay writes: see [`replay`].
     pub fn replayed(&self) -> BTreeMap<u64, u8> {
         let (journal, scan) = self.scan();
         replay(&journal, &scan, None)

@@ -11,6 +11,7 @@ use super::header::{BlockHeader, BlockType, MAGIC};
 use crate::disk::crc::crc32c;
 use crate::error::{Defect, Error, Place, Result};
 use crate::ids::TransactionId;
+use crate::num::index;
 
 /// Bytes of the superblock; the rest of its block is unused.
 pub const SIZE: usize = 1024;
@@ -148,6 +149,12 @@ impl JournalSuperblock {
     /// Whether nothing waits to be replayed.
     pub fn is_empty(&self) -> bool {
         self.s_start.get() == 0
+    }
+
+    /// UUIDs of the filesystems that use an external journal, at most as many as there is room for.
+    pub fn users(&self) -> &[[u8; 16]] {
+        let count = if self.has_features() { index(self.s_nr_users.get()) } else { 0 };
+        self.s_users.get(..count).unwrap_or(&self.s_users)
     }
 
     /// Blocks at the end that are kept for fast commits.

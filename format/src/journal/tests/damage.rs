@@ -234,7 +234,7 @@ fn a_list_of_tags_without_an_end_needs_a_checksum_to_vouch_for_it() {
 
 #[test]
 fn tags_that_leave_the_device_or_hit_the_journal_are_damage() {
-    for target in [DEVICE, u64::from(u32::MAX), 100, 623, 700, 1199] {
+    for target in [DEVICE, u64::from(u32::MAX), 100, 655, 700, 1199] {
         let mut log = LogBuilder::new(ChecksumVersion::V3, false);
         log.transaction(&[(5, 1)], &[]).transaction(&[(6, 1), (target, 2)], &[]).transaction(&[(7, 1)], &[]);
         let (journal, scan) = log.scan();
@@ -242,7 +242,7 @@ fn tags_that_leave_the_device_or_hit_the_journal_are_damage() {
         assert_eq!(replay(&journal, &scan, None), BTreeMap::from([(5, 1)]));
         assert_eq!(scan.restart(), TransactionId(4));
     }
-    for target in [0, 99, 624, 699, 1200, DEVICE - 1] {
+    for target in [0, 99, 656, 699, 1200, DEVICE - 1] {
         let mut log = LogBuilder::new(ChecksumVersion::V3, false);
         log.transaction(&[(target, 1)], &[]);
         assert_eq!(log.replayed(), BTreeMap::from([(target, 1)]));
@@ -282,7 +282,7 @@ fn a_log_that_is_full_of_one_transaction_ends_after_a_lap() {
 fn superblocks_that_make_no_sense_are_refused() {
     type Edit = fn(&mut JournalSuperblock);
     let edits: [(Edit, bool); 7] = [
-        (|sb| sb.s_maxlen = U32::new(1025), true),
+        (|sb| sb.s_maxlen = U32::new(1057), true),
         (|sb| sb.s_first = U32::ZERO, true),
         (|sb| sb.s_start = U32::new(1024), true),
         (|sb| sb.s_blocksize = U32::new(4096), true),

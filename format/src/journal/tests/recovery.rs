@@ -121,8 +121,8 @@ fn replay_can_stop_at_a_transaction() {
 #[test]
 fn a_transaction_may_fill_many_descriptors() {
     for (version, wide) in kinds() {
-        let blocks: Vec<(u64, u8)> = (0..400).map(|at| (if at < 100 { at } else { at + 524 }, 7)).collect();
-        let blocks: Vec<(u64, u8)> = blocks.into_iter().filter(|(at, _)| *at < 700 || *at >= 1200).collect();
+        // Every block that is not the journal's.
+        let blocks: Vec<(u64, u8)> = (0..100).chain(656..700).chain(1200..DEVICE).map(|at| (at, 7)).collect();
         let mut log = LogBuilder::new(version, wide).beginning(800, TransactionId(3));
         log.transaction(&blocks, &[1, 2]);
         let wanted: BTreeMap<u64, u8> =
@@ -156,12 +156,6 @@ fn after_a_replay_the_log_is_empty_and_keeps_its_error() {
         let (journal, scan) = log.scan();
         let emptied = journal.emptied(&scan);
         journal.write_superblock(&emptied).unwrap();
-        let blocks = LogBlocks::internal(
-            std::sync::Arc::new(VecStore(std::sync::RwLock::new(log.image.clone()))),
-            1024,
-            &[],
-        );
-        assert_eq!(blocks.unwrap().count(), 0);
         assert_eq!(emptied.s_errno.get(), 0xffff_fffb);
         assert_eq!(emptied.s_sequence.get(), 4);
         assert_eq!(emptied.s_head.get(), if head == 0 { 0 } else { 7 });
@@ -197,6 +191,33 @@ fn two_hundred_thousand_revokes_take_no_longer_than_they_must() {
     let (journal, scan) = log.scan();
     assert_eq!(scan.revokes_of(&scan.transactions()[1]).len(), 200_000);
     assert_eq!(replay(&journal, &scan, None), map([(5, 3)]));
+}
+
+#[test]
+fn an_external_journal_counts_from_the_start_of_its_device() {
+    for (version, wide) in kinds() {
+        // The device of a journal has a filesystem's superblock in block 1, so its own is in block 2.
+        let mut log = LogBuilder::new(version, wide);
+        log.superblock.s_first = U32::new(3);
+        log.superblock.s_nr_users = U32::new(1);
+        log.superblock.s_users[0] = [9; 16];
+        log = log.beginning(1022, TransactionId(5)).on_a_device_of_its_own();
+        log.transaction(&[(5, 1), (100, 1)], &[]).transaction(&[(5, 2)], &[100]);
+        let journal = log.external_journal().unwrap();
+        let scan = journal.scan(DEVICE).unwrap();
+        assert_eq!(scan.transactions().len(), 2, "{version:?} {wide}");
+        assert_eq!(replay(&journal, &scan, None), map([(5, 2)]));
+        assert!(journal.serves(&[9; 16]) && !journal.serves(&[0; 16]));
+        let emptied = journal.emptied(&scan);
+        journal.write_superblock(&emptied).unwrap();
+        assert_eq!(journal.blocks().locate(2), Some(BlockNumber(2)));
+        let again = journal.blocks().read(2, &mut Vec::new()).unwrap().to_vec();
+        assert_eq!(JournalSuperblock::read(&again).unwrap(), emptied);
+        // A log that would begin in the superblock's own block.
+        log.superblock.s_first = U32::new(2);
+        log.store_superblock();
+        assert!(log.external_journal().is_err_and(|error| error.is_corruption()));
+    }
 }
 
 /// Blocks with what they are filled with, and revokes.
