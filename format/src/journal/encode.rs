@@ -103,3 +103,42 @@ fn revoke_blocks(format: LogFormat, contents: &TransactionContents<'_>) -> Resul
     }
     Ok(blocks)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::BLOCK;
+    use super::*;
+
+    const NARROW: LogFormat =
+        LogFormat { block_size: 1024, checksums: ChecksumVersion::V2, wide: false, seed: 7 };
+
+    fn encode(blocks: &[(BlockNumber, &[u8])], revokes: &[BlockNumber]) -> Result<EncodedTransaction> {
+        let contents = TransactionContents { id: TransactionId(3), seconds: 1, blocks, revokes };
+        encode_transaction(NARROW, [1; 16], &contents)
+    }
+
+    #[test]
+    fn an_empty_transaction_is_a_commit_alone() {
+        let encoded = encode(&[], &[]).unwrap();
+        assert!(encoded.body.is_empty());
+        assert_eq!(encoded.commit.len(), BLOCK);
+    }
+
+    #[test]
+    fn revokes_come_first_and_fill_as_many_blocks_as_they_need() {
+        let revokes: Vec<BlockNumber> = (0..252).map(BlockNumber).collect();
+        let copy = [1; BLOCK];
+        let encoded = encode(&[(BlockNumber(9), &copy)], &revokes).unwrap();
+        let kinds: Vec<u8> = encoded.body.iter().map(|block| block[7]).collect();
+        assert_eq!(kinds, [5, 5, 1, 1], "251 records fit a block; the last is the copy");
+    }
+
+    #[test]
+    fn what_the_log_cannot_hold_is_refused() {
+        let (copy, short) = ([1; BLOCK], [1; BLOCK - 1]);
+        let beyond = BlockNumber(1 << 32);
+        assert!(matches!(encode(&[(BlockNumber(9), &short)], &[]), Err(Error::Invalid(_))));
+        assert!(matches!(encode(&[(beyond, &copy)], &[]), Err(Error::Invalid(_))));
+        assert!(matches!(encode(&[], &[BlockNumber(8), beyond]), Err(Error::Invalid(_))));
+    }
+}

@@ -2,4 +2,5 @@
 
 mod damage;
 mod fast_commits;
+mod kernel;
 mod recovery;
