@@ -150,8 +150,8 @@ fn store_blocks(store: &dyn Store, block_size: u32) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::VecStore;
     use super::*;
+    use crate::store::MemoryStore;
 
     fn run(start: u64, length: u64) -> BlockRun {
         BlockRun { start: BlockNumber(start), length }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn runs_map_in_file_order() {
-        let store: Arc<dyn Store> = Arc::new(VecStore::new(20 * 1024));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(20 * 1024));
         store.write_at(15 * 1024, &[9]).unwrap();
         let blocks = LogBlocks::internal(store, 1024, &[run(15, 2), run(3, 4)]).unwrap();
         assert_eq!(blocks.count(), 6);
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn runs_outside_the_image_are_damage() {
         for bad in [run(19, 2), run(u64::MAX, 1), run(0, u64::MAX), run(u64::MAX, u64::MAX)] {
-            let store: Arc<dyn Store> = Arc::new(VecStore::new(20 * 1024));
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(20 * 1024));
             assert!(LogBlocks::internal(store, 1024, &[bad]).is_err_and(|error| error.is_corruption()));
         }
     }
@@ -185,13 +185,13 @@ mod tests {
     #[test]
     fn an_external_journal_counts_from_the_start_of_its_device() {
         for (size, at) in [(1024u32, 2), (4096, 1)] {
-            let store: Arc<dyn Store> = Arc::new(VecStore::new(16 * 4096));
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new(16 * 4096));
             let blocks = LogBlocks::external(store, size).unwrap();
             assert_eq!(blocks.superblock_block(), at);
             assert_eq!(blocks.locate(at), Some(BlockNumber(u64::from(at))));
             assert!(!blocks.owns(BlockNumber(3)));
         }
-        let store: Arc<dyn Store> = Arc::new(VecStore::new(16));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(16));
         assert!(LogBlocks::external(store, 1000).is_err());
     }
 }

@@ -1,8 +1,7 @@
 //! Journals in memory, for tests: built block by block, so that damage can be put anywhere.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
@@ -12,43 +11,7 @@ use crate::disk::fast_commit::{AreaWriter, Record};
 use crate::disk::jbd2::superblock::CHECKSUM_CRC32C;
 use crate::disk::jbd2::{ChecksumVersion, CompatFeatures, IncompatFeatures};
 use crate::ids::{BlockNumber, BlockRun, TransactionId};
-use crate::store::Store;
-
-/// A store in memory.
-pub struct VecStore(pub RwLock<Vec<u8>>);
-
-impl VecStore {
-    pub fn new(size: usize) -> Self {
-        Self(RwLock::new(vec![0; size]))
-    }
-}
-
-impl Store for VecStore {
-    fn size(&self) -> u64 {
-        self.0.read().unwrap().len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let (bytes, at) = (self.0.read().unwrap(), usize::try_from(offset).unwrap());
-        let wanted = bytes.get(at..at + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(wanted);
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let (mut own, at) = (self.0.write().unwrap(), usize::try_from(offset).unwrap());
-        own.get_mut(at..at + bytes.len()).ok_or(io::ErrorKind::WriteZero)?.copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn zero_range(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.write_at(offset, &vec![0; usize::try_from(length).unwrap()])
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::store::MemoryStore;
 
 /// Bytes of a block in test journals.
 pub const BLOCK: usize = 1024;
@@ -138,7 +101,7 @@ impl LogBuilder {
     }
 
     pub fn external_journal(&self) -> Result<Journal> {
-        let store = Arc::new(VecStore(RwLock::new(self.image.clone())));
+        let store = Arc::new(MemoryStore::from_bytes(&self.image));
         Journal::open(LogBlocks::external(store, 1024).unwrap())
     }
 
@@ -189,7 +152,7 @@ impl LogBuilder {
     }
 
     pub fn journal(&self) -> Result<Journal> {
-        let store = Arc::new(VecStore(RwLock::new(self.image.clone())));
+        let store = Arc::new(MemoryStore::from_bytes(&self.image));
         Journal::open(LogBlocks::internal(store, 1024, &RUNS).unwrap())
     }
 

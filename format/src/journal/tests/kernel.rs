@@ -1,13 +1,13 @@
 //! Journals that a kernel left, against what an independent parser made of them. See testdata/journal/README.md.
 
 use std::io::Read;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use super::super::testing::VecStore;
 use super::super::*;
 use crate::disk::crc::crc32c;
 use crate::disk::jbd2::tags::TagFlags;
 use crate::ids::{BlockNumber, BlockRun, TransactionId};
+use crate::store::MemoryStore;
 
 /// Opens a journal that lies behind all blocks of its filesystem.
 fn open(compressed: &[u8], block_size: u32) -> Journal {
@@ -18,7 +18,7 @@ fn open(compressed: &[u8], block_size: u32) -> Journal {
     let length = u64::try_from(bytes.len() / size).unwrap();
     let mut image = vec![0; usize::try_from(DEVICE).unwrap() * size];
     image.append(&mut bytes);
-    let store = Arc::new(VecStore(RwLock::new(image)));
+    let store = Arc::new(MemoryStore::from_bytes(&image));
     Journal::open(LogBlocks::internal(store, block_size, &[BlockRun { start, length }]).unwrap()).unwrap()
 }
 
