@@ -84,6 +84,15 @@ pub(super) fn not_an_image(kind: std::fs::FileType) -> &'static str {
     }
 }
 
+impl Drop for FileStore {
+    /// Gives the lock back at once: a child process that another thread is just starting may hold a copy of the
+    /// descriptor for a moment longer.
+    fn drop(&mut self) {
+        // A lock that cannot be given back goes with the descriptor.
+        let _ = self.file.unlock();
+    }
+}
+
 impl Store for FileStore {
     fn size(&self) -> u64 {
         self.size

@@ -15,7 +15,7 @@ use crate::{bytes, num};
 #[derive(Debug)]
 pub struct MappedStore {
     map: Mmap,
-    _file: File,
+    file: File,
 }
 
 impl MappedStore {
@@ -34,7 +34,14 @@ impl MappedStore {
         // inconsistent bytes, which every parser here takes as a damaged image, or end us with SIGBUS, as
         // documented above. That is accepted for the speed, and only where nobody is seen to use the file.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Self { map, _file: file })
+        Ok(Self { map, file })
+    }
+}
+
+impl Drop for MappedStore {
+    /// As for [`super::FileStore`]: the lock is given back at once.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 

@@ -17,8 +17,13 @@ pub struct SubRange<S> {
 impl<S: Store> SubRange<S> {
     /// The store from byte `start` to its end.
     pub fn from_offset(inner: S, start: u64) -> Result<Self> {
-        let size = inner.size().saturating_sub(start);
-        Self::new(inner, start, size)
+        let whole = inner.size();
+        match whole.checked_sub(start) {
+            None | Some(0) => Err(Error::Invalid(format!(
+                "offset {start} lies beyond the end of a device of {whole} bytes"
+            ))),
+            Some(size) => Ok(Self { inner, start, size }),
+        }
     }
 
     /// `size` bytes of the store from byte `start`. They must lie inside it, and be at least one.
@@ -87,7 +92,9 @@ mod tests {
     fn a_range_outside_is_refused() {
         let disk = MemoryStore::new(1000);
         assert_eq!(SubRange::from_offset(&disk, 999).unwrap().size(), 1);
-        assert!(SubRange::from_offset(&disk, 1000).is_err());
+        let text = SubRange::from_offset(&disk, 1000).unwrap_err().to_string();
+        assert_eq!(text, "offset 1000 lies beyond the end of a device of 1000 bytes");
+        assert!(SubRange::from_offset(&disk, u64::MAX).is_err());
         assert!(SubRange::new(&disk, 1, 1000).is_err());
         let text = SubRange::new(&disk, u64::MAX, 2).unwrap_err().to_string();
         assert_eq!(text, "2 bytes at offset 18446744073709551615 do not lie inside a device of 1000 bytes");

@@ -1,0 +1,98 @@
+//! The machine's kernel, asked through a loop mount. It needs root and a free loop device.
+//!
+//! Only for clean images: a mount of a dirty one would be answered by the kernel's own replay.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ext4kit_format::store::Store;
+
+use crate::image::TempImage;
+use crate::oracle;
+use crate::skip;
+use crate::tree::Tree;
+
+/// The tree that the kernel sees in a copy of a store, mounted read-only, or what it said against mounting it.
+/// `None` where no loop mount can be made, after [`skip::missing`].
+pub fn read_tree(store: &dyn Store) -> Option<Result<Tree, String>> {
+    if !can_mount() {
+        return None;
+    }
+    let image = TempImage::of(store).unwrap_or_else(|error| panic!("temporary image: {error}"));
+    let point = tempfile::tempdir().unwrap_or_else(|error| panic!("mount point: {error}"));
+    let mounted = match Mounted::new(&image.path(), point.path()) {
+        Ok(mounted) => mounted,
+        Err(said) => return Some(Err(said)),
+    };
+    let tree = Tree::of(mounted.0).unwrap_or_else(|error| panic!("mounted image: {error}"));
+    Some(Ok(tree))
+}
+
+/// Whether this process can ask the kernel to mount an ext4 image.
+pub fn can_mount() -> bool {
+    let what = if !rustix::process::geteuid().is_root() {
+        "a loop mount needs root"
+    } else if !Path::new("/dev/loop-control").exists() {
+        "there are no loop devices"
+    } else if !fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("\text4\n")) {
+        "the kernel does not know ext4"
+    } else {
+        return oracle::find("mount").is_some();
+    };
+    skip::missing(what);
+    false
+}
+
+/// A mounted image, unmounted when it goes, also out of a failing test.
+struct Mounted<'a>(&'a Path);
+
+impl<'a> Mounted<'a> {
+    fn new(image: &Path, point: &'a Path) -> Result<Self, String> {
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", "ro,loop"]).arg(image).arg(point);
+        let output = command.output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(Self(point));
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // A mount that stays behind is seen in the next run's `mount`; failing here would hide the test's own end.
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::tree::Content;
+
+    #[test]
+    fn the_kernel_sees_the_small_image() {
+        let store = fixture::load("images/small-ext4.img.zst");
+        let Some(tree) = read_tree(&store) else { return };
+        let tree = tree.unwrap().without("lost+found");
+        let names: Vec<_> = tree.0.keys().map(|name| name.to_str().unwrap()).collect();
+        assert_eq!(names, ["", "dir", "dir/file", "dir/hard", "hello", "link"]);
+        let hello = &tree.0[Path::new("hello")];
+        let checksum = crc32c::crc32c(b"hello\n");
+        let same_as = Some("dir/hard".into());
+        assert_eq!(hello.content, Content::File { size: 6, checksum, links: 2, same_as });
+        assert_eq!(hello.modified, (1_700_000_000, 0));
+        assert_eq!(tree.0[Path::new("link")].content, Content::Symlink(b"hello".to_vec()));
+    }
+
+    #[test]
+    fn a_refused_mount_is_an_answer() {
+        let store = fixture::load("images/small-ext4.img.zst");
+        store.write_at(1024 + 0x38, &[0, 0]).unwrap();
+        if let Some(answer) = read_tree(&store) {
+            assert!(answer.unwrap_err().contains("mount"));
+        }
+    }
+}
