@@ -6,7 +6,6 @@
 
 use crate::bytes::{le16, le32};
 use crate::error::Defect;
-use crate::num::wide;
 
 /// Version of the form on disk.
 pub const DISK_VERSION: u32 = 1;
@@ -146,10 +145,10 @@ pub fn check(entries: &[AclEntry]) -> Result<(), Defect> {
     for (position, entry) in entries.iter().enumerate() {
         let (tag, _) = entry.subject.tag_and_id();
         if tag < before {
-            return wrong(&format!("entry {} is out of order", wide(position)));
+            return wrong(&format!("entry {position} is out of order"));
         }
         if !seen.insert(entry.subject) {
-            return wrong(&format!("entry {} is there twice", wide(position)));
+            return wrong(&format!("entry {position} is there twice"));
         }
         before = tag;
     }
