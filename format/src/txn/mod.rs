@@ -14,6 +14,7 @@
 //! - every block is asked for by its kind. The kind says which checksum the block carries, and each checksum is put
 //!   right once, on the block's way out.
 
+mod commit;
 mod kind;
 mod overlay;
 mod seal;
@@ -21,6 +22,7 @@ mod seal;
 use std::ops::Deref;
 use std::sync::Arc;
 
+pub use commit::commit_new;
 pub use kind::{BlockKind, Owner};
 pub use overlay::{Change, DataPolicy, Overlay, OverlayOptions};
 

@@ -10,7 +10,7 @@ use super::{Block, BlockKind, Overlay, Owner, Transaction};
 use crate::Result;
 use crate::bytes::span;
 use crate::disk::group_desc::{self, GroupDescriptor, GroupFlags};
-use crate::disk::{bitmap, dirent, extent, htree, inode, superblock};
+use crate::disk::{bitmap, dirent, extent, htree, inode, mmp, orphan, superblock, xattr};
 use crate::error::Defect;
 use crate::ids::{BlockNumber, GroupNumber, InodeNumber};
 use crate::layout::Layout;
@@ -102,6 +102,11 @@ pub(super) fn verify(txn: &dyn Transaction, at: BlockNumber, kind: BlockKind, by
         BlockKind::DirectoryIndex(owner, _) => {
             with_seed(layout, owner, |seed| htree::verify_checksum(bytes, seed))
         }
+        BlockKind::Orphan(owner) => with_seed(layout, owner, |seed| orphan::verify_checksum(bytes, seed, at)),
+        BlockKind::Attributes => {
+            layout.checksum_seed.map_or(Ok(()), |seed| xattr::verify_checksum(bytes, seed, at))
+        }
+        BlockKind::Mmp => layout.checksum_seed.map_or(Ok(()), |seed| mmp::verify_checksum(bytes, seed)),
         _ => Ok(()),
     };
     verified.map_err(|defect| defect.at(kind.place(at)))
@@ -148,6 +153,13 @@ pub(super) fn refresh(
         BlockKind::DirectoryIndex(owner, _) => {
             with_seed(layout, owner, |seed| htree::refresh_checksum(bytes, seed))
         }
+        BlockKind::Orphan(owner) => {
+            with_seed(layout, owner, |seed| orphan::refresh_checksum(bytes, seed, at))
+        }
+        BlockKind::Attributes => {
+            layout.checksum_seed.map_or(Ok(()), |seed| xattr::refresh_checksum(bytes, seed, at))
+        }
+        BlockKind::Mmp => layout.checksum_seed.map_or(Ok(()), |seed| mmp::refresh_checksum(bytes, seed)),
         _ => Ok(()),
     };
     refreshed.map_err(|defect| defect.at(kind.place(at)))

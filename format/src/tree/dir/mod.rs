@@ -86,6 +86,13 @@ pub fn create(txn: &mut dyn Transaction, dir: &mut Inode, parent: InodeNumber) -
     Ok(())
 }
 
+/// Adds an empty block of entries to a directory, so that names to come find room.
+pub fn expand(txn: &mut dyn Transaction, dir: &mut Inode) -> Result<()> {
+    let shape = shape(txn, dir)?;
+    blocks::append_leaf(txn, dir, &shape, |area| shape.format.clear(area))?;
+    Ok(())
+}
+
 /// Calls `visit` for every entry in use, `.` and `..` included, in the order on disk, until it breaks. The first damaged
 /// record ends the walk with an error.
 pub fn for_each(
