@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use ext4kit_format::bytes::all_zero;
-use ext4kit_format::store::{MemoryStore, Store};
+use ext4kit_format::store::{FileStore, MemoryStore, Store};
 
 /// How much is copied at a time. Runs of zeros this long stay holes.
 const STEP: usize = 64 << 10;
@@ -30,12 +30,17 @@ impl TempImage {
         let image = Self::empty(store.size())?;
         let file = OpenOptions::new().write(true).open(image.path())?;
         let mut buffer = vec![0; STEP];
-        for offset in (0..store.size()).step_by(STEP) {
-            let left = usize::try_from(store.size() - offset).unwrap_or(STEP);
-            let part = &mut buffer[..left.min(STEP)];
-            store.read_at(offset, part)?;
-            if !all_zero(part) {
-                file.write_all_at(part, offset)?;
+        let mut at = 0;
+        while let Some(data) = store.next_data(at)? {
+            at = data.start;
+            while at < data.end {
+                let count = usize::try_from(data.end - at).unwrap_or(STEP).min(STEP);
+                let part = &mut buffer[..count];
+                store.read_at(at, part)?;
+                if !all_zero(part) {
+                    file.write_all_at(part, at)?;
+                }
+                at += count as u64;
             }
         }
         Ok(image)
@@ -52,9 +57,9 @@ impl TempImage {
     }
 }
 
-/// A file's bytes, into memory.
+/// A file's bytes, into memory. Holes are passed over.
 pub fn load(path: &Path) -> io::Result<MemoryStore> {
-    read_all(&mut File::open(path)?)
+    MemoryStore::copy_of(&FileStore::new(File::open(path)?, true)?)
 }
 
 /// All that a reader gives, into memory; runs of zeros take none.
@@ -93,6 +98,18 @@ mod tests {
         let path = image.path();
         drop(image);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_huge_sparse_store_is_copied_by_what_is_in_it() {
+        let size = 1 << 40;
+        let store = MemoryStore::new(size);
+        store.write_at(size - 3, b"end").unwrap();
+        let copy = TempImage::of(&store).unwrap().load().unwrap();
+        assert_eq!((copy.size(), copy.allocated()), (size, store.allocated()));
+        let mut tail = [0; 4];
+        copy.read_at(size - 4, &mut tail).unwrap();
+        assert_eq!(&tail, b"\0end");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | room | what it is for |
 //! | --- | --- |
 //! | [`seed`] | randomness that a failing test can repeat |
+//! | [`damage`] | damage with checksums put right |
 //! | [`fixture`] | images kept in `testdata/` |
 //! | [`image`] | a store as a temporary file, for programs that want a path |
 //! | [`oracle`] | e2fsck, debugfs, dumpe2fs and mke2fs, asked about a store |
@@ -13,6 +14,7 @@
 //! The failing, recording and slow devices of [`ext4kit_format::store`] are named here again, for they are what
 //! most tests come for.
 
+pub mod damage;
 pub mod fixture;
 pub mod image;
 pub mod kernel;

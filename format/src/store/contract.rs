@@ -19,6 +19,7 @@ pub(crate) fn check(store: &dyn Store) {
     reads_what_was_written(store);
     refuses_to_pass_the_end(store);
     zeroes_exactly_the_range(store);
+    knows_where_its_data_is(store);
     store.flush().unwrap();
     serves_many_threads(store);
 }
@@ -29,6 +30,8 @@ pub(crate) fn check_read_only(store: &dyn Store) {
     assert!(store.is_read_only());
     assert_eq!(read(store, 0, LENGTH), pattern());
     assert_eq!(read(store, 100_000, 7), &pattern()[100_000..100_007]);
+    assert_eq!(store.next_data(0).unwrap().map(|data| data.start), Some(0));
+    assert_eq!(store.next_data(SIZE).unwrap(), None);
     if let Some(memory) = store.as_memory() {
         assert_eq!(memory, pattern());
     }
@@ -87,6 +90,25 @@ fn zeroes_exactly_the_range(store: &dyn Store) {
         assert!(read(store, 0, LENGTH) == expected, "{length} bytes zeroed at {offset}");
     }
     assert_eq!(store.size(), SIZE);
+}
+
+/// Data may be claimed where there is none, but not the other way round.
+fn knows_where_its_data_is(store: &dyn Store) {
+    store.zero_range(0, SIZE).unwrap();
+    store.write_at(70_000, b"data").unwrap();
+    store.write_at(SIZE - 1, b"!").unwrap();
+    let contents = read(store, 0, LENGTH);
+    for offset in [0, 69_999, 70_003, 70_004, SIZE - 1] {
+        let mut at = offset;
+        while let Some(data) = store.next_data(at).unwrap() {
+            assert!(at <= data.start && data.start < data.end && data.end <= SIZE, "{data:?} from {at}");
+            assert!(contents[num::index64(at)..num::index64(data.start)].iter().all(|byte| *byte == 0));
+            at = data.end;
+        }
+        assert!(contents[num::index64(at)..].iter().all(|byte| *byte == 0), "data after {at}");
+    }
+    assert_eq!(store.next_data(SIZE).unwrap(), None);
+    assert_eq!(store.next_data(u64::MAX).unwrap(), None);
 }
 
 /// Each thread owns every fourth stretch, so each must read its own bytes back.

@@ -4,6 +4,7 @@
 //! [`Fault::counts`], and then runs it again with a fault at each of them.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::{Store, check_write};
@@ -220,6 +221,10 @@ impl<S: Store> Store for Fault<S> {
             Outcome::Whole => self.inner.flush(),
             Outcome::Part(_, end) => end,
         }
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.inner.next_data(offset)
     }
 
     fn is_read_only(&self) -> bool {

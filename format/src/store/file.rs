@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::{Store, check_read, check_write, refuse_write, write_zeros};
+use super::{Store, check_read, check_write, refuse_write, rest, write_zeros};
 use crate::num;
 
 /// Ranges of a device are zeroed by the kernel in units of this; what sticks out is written. No smaller than the
@@ -71,6 +72,20 @@ impl FileStore {
         }
         Ok(false)
     }
+}
+
+/// The next data of a regular file, by the map of holes that its filesystem keeps.
+///
+/// This moves the file's own position, which nothing here uses.
+pub(super) fn next_data(file: &File, size: u64, offset: u64) -> io::Result<Option<Range<u64>>> {
+    let start = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(rest(offset, size)),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(start))?;
+    Ok(rest(start, end.min(size)))
 }
 
 /// What is wrong with something that is neither file nor block device.
@@ -137,6 +152,13 @@ impl Store for FileStore {
             return Ok(());
         }
         self.file.sync_data()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        if self.is_device || offset >= self.size {
+            return Ok(rest(offset, self.size));
+        }
+        next_data(&self.file, self.size, offset)
     }
 
     fn is_read_only(&self) -> bool {

@@ -4,6 +4,7 @@
 //! Put it outside of a [`super::Recorder`], which lets one write through at a time.
 
 use std::io;
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
@@ -64,6 +65,10 @@ impl<S: Store> Store for Latency<S> {
     fn flush(&self) -> io::Result<()> {
         serve(self.times.flush);
         self.inner.flush()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.inner.next_data(offset)
     }
 
     fn is_read_only(&self) -> bool {

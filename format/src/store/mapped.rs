@@ -5,10 +5,11 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 use memmap2::Mmap;
 
-use super::{Store, check_read, refuse_write};
+use super::{Store, check_read, file, refuse_write};
 use crate::{bytes, num};
 
 /// A mapped file. It keeps the file open, and with it the lock that [`super::open`] took.
@@ -72,6 +73,13 @@ impl Store for MappedStore {
 
     fn as_memory(&self) -> Option<&[u8]> {
         Some(&self.map)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        if offset >= self.size() {
+            return Ok(None);
+        }
+        file::next_data(&self.file, self.size(), offset)
     }
 
     fn is_read_only(&self) -> bool {

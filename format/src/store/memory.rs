@@ -5,10 +5,12 @@
 //! of one image cost what differs between them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
-use super::{Store, check_read, check_write, sync};
+use super::{Store, check_read, check_write, rest, sync};
 use crate::{bytes, num};
 
 /// Bytes in a chunk. Small enough that one changed block copies little, large enough that the map stays small.
@@ -18,7 +20,7 @@ const CHUNK: u64 = 16 << 10;
 const COPY_STEP: u64 = 64 * CHUNK;
 
 /// Bytes in memory. Durable at once, and gone with the process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct MemoryStore {
     size: u64,
     chunks: RwLock<BTreeMap<u64, Arc<[u8]>>>,
@@ -42,17 +44,9 @@ impl MemoryStore {
 
     /// A store that holds these bytes.
     pub fn from_bytes(contents: &[u8]) -> Self {
-        let mut chunks = BTreeMap::new();
-        for (number, piece) in (0..).zip(contents.chunks(num::index64(CHUNK))) {
-            if !bytes::all_zero(piece) {
-                let mut chunk = vec![0; num::index64(CHUNK)];
-                if let Some(head) = chunk.get_mut(..piece.len()) {
-                    head.copy_from_slice(piece);
-                }
-                chunks.insert(number, Arc::from(chunk));
-            }
-        }
-        Self { size: num::wide(contents.len()), chunks: RwLock::new(chunks) }
+        let store = Self::new(num::wide(contents.len()));
+        store.write_pieces(0, contents);
+        store
     }
 
     /// A copy of another store, which is read once from end to end.
@@ -60,20 +54,32 @@ impl MemoryStore {
         let copy = Self::new(other.size());
         let mut buffer = vec![0; num::index64(COPY_STEP)];
         let mut at = 0;
-        while at < copy.size {
-            let count = copy.size.saturating_sub(at).min(COPY_STEP);
-            let Some(part) = buffer.get_mut(..num::index64(count)) else { break };
-            other.read_at(at, part)?;
-            let mut offset = at;
-            for piece in part.chunks(num::index64(CHUNK)) {
-                if !bytes::all_zero(piece) {
-                    copy.write_at(offset, piece)?;
-                }
-                offset = offset.saturating_add(CHUNK);
+        while let Some(data) = other.next_data(at)? {
+            at = data.start;
+            while at < data.end {
+                let count = data.end.saturating_sub(at).min(COPY_STEP);
+                let Some(part) = buffer.get_mut(..num::index64(count)) else { break };
+                other.read_at(at, part)?;
+                copy.write_pieces(at, part);
+                at = at.saturating_add(count);
             }
-            at = at.saturating_add(count);
         }
         Ok(copy)
+    }
+
+    /// Writes what is not zero, chunk by chunk, to a range that lies inside the store and is still zero.
+    fn write_pieces(&self, offset: u64, contents: &[u8]) {
+        let mut chunks = sync::write(&self.chunks);
+        let mut rest = contents;
+        for piece in pieces(offset, contents.len()) {
+            let Some((part, after)) = rest.split_at_checked(piece.length) else { break };
+            if !bytes::all_zero(part)
+                && let Some(target) = writable(&mut chunks, &piece)
+            {
+                target.copy_from_slice(part);
+            }
+            rest = after;
+        }
     }
 
     /// All bytes in one piece. For stores that are known to be small.
@@ -101,6 +107,17 @@ impl Clone for MemoryStore {
     /// The store as it is now. Chunks are shared until either side changes them.
     fn clone(&self) -> Self {
         Self { size: self.size, chunks: RwLock::new(sync::read(&self.chunks).clone()) }
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    /// Its sizes; an image's bytes would drown the message they are part of.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allocated = self.allocated();
+        f.debug_struct("MemoryStore")
+            .field("size", &self.size)
+            .field("allocated", &allocated)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,14 +152,14 @@ impl Store for MemoryStore {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         check_read(self.size, offset, num::wide(buffer.len()))?;
         let chunks = sync::read(&self.chunks);
-        let mut rest = buffer;
-        for piece in pieces(offset, rest.len()) {
-            let Some((part, after)) = rest.split_at_mut_checked(piece.length) else { break };
+        let mut left = buffer;
+        for piece in pieces(offset, left.len()) {
+            let Some((part, after)) = left.split_at_mut_checked(piece.length) else { break };
             match chunks.get(&piece.chunk).and_then(|chunk| bytes::span(chunk, piece.start, piece.length)) {
                 Some(source) => part.copy_from_slice(source),
                 None => part.fill(0),
             }
-            rest = after;
+            left = after;
         }
         Ok(())
     }
@@ -188,6 +205,19 @@ impl Store for MemoryStore {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let chunks = sync::read(&self.chunks);
+        let first = offset.checked_div(CHUNK).unwrap_or(0);
+        let mut numbers = chunks.range(first..).map(|(number, _)| *number);
+        let Some(start) = numbers.next() else { return Ok(None) };
+        let mut end = start.saturating_add(1);
+        while numbers.next() == Some(end) {
+            end = end.saturating_add(1);
+        }
+        let from = start.saturating_mul(CHUNK).max(offset);
+        Ok(rest(from, end.saturating_mul(CHUNK).min(self.size)))
+    }
 }
 
 #[cfg(test)]
@@ -207,6 +237,10 @@ mod tests {
         let store = MemoryStore::new(1 << 50);
         store.write_at((1 << 49) - 3, b"across a border").unwrap();
         assert_eq!(store.allocated(), 2 * CHUNK);
+        let data = store.next_data(5).unwrap();
+        assert_eq!(data, Some((1 << 49) - CHUNK..(1 << 49) + CHUNK));
+        assert_eq!(store.next_data((1 << 49) + CHUNK).unwrap(), None);
+        assert_eq!(MemoryStore::copy_of(&store).unwrap().allocated(), 2 * CHUNK);
         store.zero_range(0, 1 << 50).unwrap();
         assert_eq!(store.allocated(), 0);
     }

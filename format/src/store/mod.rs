@@ -38,6 +38,7 @@ mod sync;
 mod contract;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::num;
@@ -81,6 +82,14 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The next stretch from `offset` that may hold something other than zeros; `None` if only zeros follow.
+    ///
+    /// For walks over sparse stores that need not look at holes. A store that cannot tell gives all the rest of
+    /// itself. A stretch that is being written by others meanwhile may be missed.
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        Ok(rest(offset, self.size()))
+    }
+
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
@@ -114,6 +123,10 @@ macro_rules! store_behind_a_pointer {
                 (**self).as_memory()
             }
 
+            fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+                (**self).next_data(offset)
+            }
+
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()
             }
@@ -121,6 +134,11 @@ macro_rules! store_behind_a_pointer {
     )*};
 }
 store_behind_a_pointer!(Arc<S>, Box<S>, &S);
+
+/// All that follows an offset, if anything does.
+fn rest(offset: u64, size: u64) -> Option<Range<u64>> {
+    (offset < size).then_some(offset..size)
+}
 
 /// Checks that a read lies inside a store of this size.
 fn check_read(size: u64, offset: u64, length: u64) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! A guard over a store that must not be written.
 
 use std::io;
+use std::ops::Range;
 
 use super::{Store, refuse_write};
 
@@ -38,6 +39,10 @@ impl<S: Store> Store for ReadOnly<S> {
 
     fn as_memory(&self) -> Option<&[u8]> {
         self.0.as_memory()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.0.next_data(offset)
     }
 
     fn is_read_only(&self) -> bool {

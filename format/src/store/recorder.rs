@@ -6,6 +6,7 @@
 //! a write and nothing of a lost one.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::{Store, sync};
@@ -160,6 +161,10 @@ impl<S: Store> Store for Recorder<S> {
 
     fn as_memory(&self) -> Option<&[u8]> {
         self.inner.as_memory()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.inner.next_data(offset)
     }
 
     fn is_read_only(&self) -> bool {

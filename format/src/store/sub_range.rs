@@ -1,8 +1,9 @@
 //! A partition inside another store: a stretch of it that begins at byte 0 of its own.
 
 use std::io;
+use std::ops::Range;
 
-use super::{Store, check_read, check_write};
+use super::{Store, check_read, check_write, rest};
 use crate::error::{Error, Result};
 use crate::num;
 
@@ -65,6 +66,14 @@ impl<S: Store> Store for SubRange<S> {
     fn as_memory(&self) -> Option<&[u8]> {
         let start = num::index64(self.start);
         self.inner.as_memory()?.get(start..start.checked_add(num::index64(self.size))?)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        let found = self.inner.next_data(self.start.saturating_add(offset))?;
+        let Some(found) = found else { return Ok(None) };
+        // Whatever lies behind this range belongs to somebody else.
+        let (from, to) = (found.start.saturating_sub(self.start), found.end.saturating_sub(self.start));
+        Ok(rest(from, to.min(self.size)))
     }
 
     fn is_read_only(&self) -> bool {
