@@ -63,9 +63,8 @@ fn number<T: TryFrom<u64>>(option: &str, text: &str) -> Result<T, Failure> {
 /// The parameters of the filesystem that the options ask for.
 pub fn parameters(options: &Options, around: &Surroundings) -> Result<Parameters, Failure> {
     let extended = Extended::parse(&options.extended)?;
-    let bytes = match (requested_bytes(options)?, around.target_bytes) {
-        (Some(bytes), _) | (None, Some(bytes)) => bytes,
-        (None, None) => return Err(Failure::usage("", "the file does not exist, and no size was given")),
+    let Some(bytes) = requested_bytes(options)?.or(around.target_bytes) else {
+        return Err(Failure::usage("", "the file does not exist, and no size was given"));
     };
     let kind = kind(options, around)?;
     let usage = usage(options, bytes)?;
@@ -90,7 +89,7 @@ pub fn parameters(options: &Options, around: &Surroundings) -> Result<Parameters
         features,
         revision,
         inode_size: inode_size(options, block_size, features)?,
-        inodes: inodes(options, usage)?,
+        inodes: inodes(options, usage, cluster_size)?,
         flex_groups: flex_groups(options, features)?,
         reserved_percent: reserved_percent(options)?,
         resize_blocks: resize_blocks(&extended, block_size, blocks_count)?,
@@ -100,7 +99,7 @@ pub fn parameters(options: &Options, around: &Surroundings) -> Result<Parameters
         time: around.now,
         errors: errors(options)?,
         creator_os: creator_os(options)?,
-        mount_options: mount_options::USER_XATTR | mount_options::ACL,
+        mount_options: if revision == 0 { 0 } else { mount_options::USER_XATTR | mount_options::ACL },
         hash_version: 1,
         unsigned_hash: false,
         raid: (extended.stride, extended.stripe_width),
@@ -198,10 +197,6 @@ fn consistent_features(edited: Edited, options: &Options, blocks_count: u64) -> 
     let small_inodes = options.inode_size.as_deref().is_some_and(|size| parse_number(size) == Ok(128));
     if features.incompat.contains(Incompat::INLINE_DATA) && small_inodes {
         return refuse("inline_data needs inodes larger than 128 bytes");
-    }
-    if features.compat.contains(Compat::SPARSE_SUPER2) {
-        features.ro_compat.remove(RoCompat::SPARSE_SUPER);
-        features.compat.remove(Compat::RESIZE_INODE);
     }
     // The resize inode works with 32-bit block numbers.
     if blocks_count > u32::MAX.into() {
@@ -312,7 +307,7 @@ fn orphan_file_blocks(
 fn per_group(options: &Options, block_size: u32) -> Result<Option<u32>, Failure> {
     let Some(text) = &options.blocks_per_group else { return Ok(None) };
     let count: u32 = number("-g", text)?;
-    if count % 8 != 0 || !(256..=block_size.saturating_mul(8)).contains(&count) {
+    if !count.is_multiple_of(8) || !(256..=block_size.saturating_mul(8)).contains(&count) {
         let most = block_size.saturating_mul(8);
         return Err(Failure::usage("-g", format!("{count} is no multiple of 8 from 256 to {most}")));
     }
@@ -331,17 +326,17 @@ fn inode_size(options: &Options, block_size: u32, features: Features) -> Result<
     Ok(size)
 }
 
-fn inodes(options: &Options, usage: Usage) -> Result<InodeCount, Failure> {
+fn inodes(options: &Options, usage: Usage, cluster_size: u32) -> Result<InodeCount, Failure> {
+    // More inodes than clusters could never be used.
+    let default = InodeCount::BytesPerInode(usage.inode_ratio.unwrap_or(16_384).max(cluster_size));
     if let Some(text) = &options.inode_count {
         return Ok(match number("-N", text)? {
             // Some build systems pass 0 for "as many as you like".
-            0 => InodeCount::BytesPerInode(usage.inode_ratio.unwrap_or(16_384)),
+            0 => default,
             count => InodeCount::AtLeast(count),
         });
     }
-    let Some(text) = &options.inode_ratio else {
-        return Ok(InodeCount::BytesPerInode(usage.inode_ratio.unwrap_or(16_384)));
-    };
+    let Some(text) = &options.inode_ratio else { return Ok(default) };
     let ratio = parse_size(text, 1)?;
     match u32::try_from(ratio) {
         Ok(ratio) if (1024..=64 << 20).contains(&ratio) => Ok(InodeCount::BytesPerInode(ratio)),
@@ -439,15 +434,15 @@ fn parse_uuid(option: &str, text: &str) -> Result<[u8; 16], Failure> {
 }
 
 fn fill(option: &str, text: &[u8], field: &mut [u8]) -> Result<(), Failure> {
-    match field.get_mut(..text.len()) {
-        Some(start) => {
-            start.copy_from_slice(text);
-            Ok(())
-        }
-        None => {
-            let most = field.len();
-            let text = String::from_utf8_lossy(text);
-            Err(Failure::new(FailureKind::Usage, option, format!("`{text}` is longer than {most} bytes")))
-        }
-    }
+    let most = field.len();
+    let Some(start) = field.get_mut(..text.len()) else {
+        let text = String::from_utf8_lossy(text);
+        return Err(Failure::new(
+            FailureKind::Usage,
+            option,
+            format!("`{text}` is longer than {most} bytes"),
+        ));
+    };
+    start.copy_from_slice(text);
+    Ok(())
 }

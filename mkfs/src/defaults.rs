@@ -57,13 +57,9 @@ pub struct Usage {
 
 /// The usage that a size in bytes stands for.
 pub fn usage_of_size(bytes: u64) -> &'static str {
-    match bytes {
-        0..0x30_0000 => "floppy",
-        0..0x2000_0000 => "small",
-        0..0x400_0000_0000 => "default",
-        0..0x1000_0000_0000 => "big",
-        _ => "huge",
-    }
+    const STEPS: [(u64, &str); 4] =
+        [(3 << 20, "floppy"), (512 << 20, "small"), (4 << 40, "default"), (16 << 40, "big")];
+    STEPS.iter().find(|(limit, _)| bytes < *limit).map_or("huge", |(_, name)| name)
 }
 
 /// What a usage of this name changes.

@@ -111,11 +111,9 @@ fn target_bytes(name: &DeviceName) -> Result<Option<u64>, Failure> {
         Present::File(size) => size,
         Present::Device => target::device_size(&name.path)?,
     };
-    match size.checked_sub(name.offset) {
-        Some(rest) => Ok(Some(rest)),
-        None => {
-            let text = format!("the offset {} lies behind its end ({size} bytes)", name.offset);
-            Err(Failure::new(FailureKind::Invalid, name.typed.clone(), text))
-        }
-    }
+    let Some(rest) = size.checked_sub(name.offset) else {
+        let text = format!("the offset {} lies behind its end ({size} bytes)", name.offset);
+        return Err(Failure::new(FailureKind::Invalid, name.typed.clone(), text));
+    };
+    Ok(Some(rest))
 }

@@ -41,7 +41,7 @@ pub fn create_filesystem(
         hidden::create_orphan_file(txn, parameters)?;
     }
     if parameters.features.incompat.contains(Incompat::MMP) {
-        hidden::create_mmp_block(txn)?;
+        hidden::create_mmp_block(txn, parameters)?;
     }
     Ok(overlay)
 }

@@ -66,7 +66,9 @@ pub(super) fn create_resize_inode(txn: &mut dyn Transaction, parameters: &Parame
         }
     })?;
     put_le32(resize.map_mut(), 13 * 4, low32(double.0));
-    inode::change_blocks(txn, &mut resize, blocks)?;
+    // Each of these blocks is counted as the whole cluster that it takes, shared or not.
+    let per_cluster = i64::from(geometry.blocks_per_cluster());
+    inode::change_blocks(txn, &mut resize, blocks.saturating_mul(per_cluster))?;
     inode::write_over(txn, &resize)
 }
 
@@ -87,6 +89,7 @@ pub(super) fn create_journal(
 
     let mut log = JournalSuperblock::new(geometry.block_size(), journal.blocks, 1);
     log.s_uuid = parameters.identity.uuid;
+    log.s_nr_users.set(1);
     log.s_num_fc_blks.set(journal.fast_commit_blocks);
     let written = create(txn, first, BlockKind::Journal, |bytes| log.write_to_prefix(bytes).is_ok())?;
     if !written {
@@ -161,11 +164,16 @@ pub(super) fn create_orphan_file(txn: &mut dyn Transaction, parameters: &Paramet
 }
 
 /// The block of multi-mount protection, saying that nobody has the filesystem mounted.
-pub(super) fn create_mmp_block(txn: &mut dyn Transaction) -> Result<()> {
+pub(super) fn create_mmp_block(txn: &mut dyn Transaction, parameters: &Parameters) -> Result<()> {
     let goal = txn.layout().geometry.group_start(GroupNumber(0));
     let block = txn.allocate_blocks(BlockRequest { goal, wanted: 1, owner: InodeNumber::ROOT })?.start;
-    create(txn, block, BlockKind::Mmp, |bytes| MmpBlock::create(bytes).map(|_| ()))?
-        .map_err(|defect| defect.at(Place::MmpBlock(block)))?;
+    create(txn, block, BlockKind::Mmp, |bytes| {
+        let mmp = MmpBlock::create(bytes)?;
+        mmp.mmp_time.set(parameters.time.max(0).cast_unsigned());
+        mmp.mmp_check_interval.set(DEFAULT_INTERVAL);
+        Ok::<(), Defect>(())
+    })?
+    .map_err(|defect| defect.at(Place::MmpBlock(block)))?;
     group::update_superblock(txn, |superblock| {
         superblock.s_mmp_block.set(block.0);
         superblock.s_mmp_update_interval.set(DEFAULT_INTERVAL);

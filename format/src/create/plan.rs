@@ -22,6 +22,8 @@ pub struct Plan {
 
 /// Blocks that a last group must have beyond its own metadata, or it is left out.
 const LEAST_USEFUL_BLOCKS: u64 = 50;
+/// A group is not made smaller than this to get more inodes.
+const LEAST_BLOCKS_PER_GROUP: u32 = 256;
 /// Size of group descriptors with 64-bit block numbers.
 const DESCRIPTOR_SIZE: u16 = 64;
 /// Extra inode fields that are asked for: up to `i_projid`.
@@ -79,23 +81,24 @@ fn superblock_for(parameters: &Parameters, blocks_count: u64) -> Result<Superblo
     superblock.s_first_data_block.set(first_data_block);
 
     let cluster_bits = log_cluster_size.saturating_sub(log_block_size);
-    let clusters = parameters.per_group.unwrap_or_else(|| default_clusters_per_group(parameters.block_size));
-    let blocks_per_group = clusters.checked_shl(cluster_bits).unwrap_or(0);
-    superblock.s_blocks_per_group.set(blocks_per_group);
-    superblock.s_clusters_per_group.set(clusters);
     if features.incompat.contains(Incompat::BIT64) {
         superblock.s_desc_size.set(DESCRIPTOR_SIZE);
     }
     superblock.s_first_ino.set(11);
     superblock.s_inode_size.set(low16(parameters.inode_size));
 
-    let groups =
-        blocks_count.saturating_sub(first_data_block.into()).div_ceil(u64::from(blocks_per_group).max(1));
-    let inodes_per_group = inodes_per_group(parameters, blocks_count, groups)?;
+    let blocks = blocks_count.saturating_sub(first_data_block.into());
+    let inodes = wanted_inodes(parameters);
+    let clusters = clusters_per_group(parameters, blocks, inodes, cluster_bits)?;
+    let blocks_per_group = clusters.checked_shl(cluster_bits).unwrap_or(0);
+    superblock.s_blocks_per_group.set(blocks_per_group);
+    superblock.s_clusters_per_group.set(clusters);
+    let groups = blocks.div_ceil(u64::from(blocks_per_group).max(1));
+    let inodes_per_group = inodes_per_group(parameters, inodes, groups);
     superblock.s_inodes_per_group.set(inodes_per_group);
     superblock.s_inodes_count.set(inodes_per_group.saturating_mul(low32(groups)));
     superblock.s_free_inodes_count.set(superblock.s_inodes_count.get());
-    superblock.set_reserved_blocks_count(percent_of(blocks_count, parameters.reserved_percent));
+    superblock.set_reserved_blocks_count(reserved_blocks(parameters, blocks_count));
     set_backups(&mut superblock, parameters, low32(groups));
     if features.incompat.contains(Incompat::FLEX_BG) {
         superblock.s_log_groups_per_flex = low8(parameters.flex_groups.max(1).trailing_zeros());
@@ -119,34 +122,52 @@ fn default_clusters_per_group(block_size: u32) -> u32 {
     (block_size << 3).min(65_528)
 }
 
-fn inodes_per_group(parameters: &Parameters, blocks_count: u64, groups: u64) -> Result<u32> {
+/// How many inodes are asked for. A share of the size counts all blocks that were asked for, also those of a last group
+/// that is dropped.
+fn wanted_inodes(parameters: &Parameters) -> u64 {
     let wanted = match parameters.inodes {
         InodeCount::BytesPerInode(ratio) => {
-            let bytes = blocks_count.saturating_mul(parameters.block_size.into());
+            let bytes = parameters.blocks_count.saturating_mul(parameters.block_size.into());
             bytes.checked_div(ratio.into()).unwrap_or(0)
         }
         InodeCount::AtLeast(count) => count.into(),
     };
-    let wanted = wanted.clamp(12, u32::MAX.into());
+    wanted.clamp(12, u32::MAX.into())
+}
+
+/// Clusters of a group: as asked for, or as many as a bitmap has bits, or fewer where only so the groups are enough for
+/// the inodes that their bitmaps can hold.
+fn clusters_per_group(parameters: &Parameters, blocks: u64, inodes: u64, cluster_bits: u32) -> Result<u32> {
+    let mut clusters =
+        parameters.per_group.unwrap_or_else(|| default_clusters_per_group(parameters.block_size));
+    let inodes_of_a_bitmap = u64::from(parameters.block_size) << 3;
+    loop {
+        let groups = blocks.div_ceil((u64::from(clusters) << cluster_bits).max(1));
+        if inodes <= groups.saturating_mul(inodes_of_a_bitmap) {
+            return Ok(clusters);
+        }
+        if cluster_bits > 0 || clusters < LEAST_BLOCKS_PER_GROUP {
+            return Err(Error::Invalid(format!(
+                "{inodes} inodes are more than {groups} groups of at most {inodes_of_a_bitmap} can hold"
+            )));
+        }
+        clusters = clusters.saturating_sub(8);
+    }
+}
+
+/// Inodes of a group, rounded so that its table fills whole blocks and its bitmap whole bytes.
+fn inodes_per_group(parameters: &Parameters, wanted: u64, groups: u64) -> u32 {
     let inode_size = u64::from(parameters.inode_size.max(1));
     let block_size = u64::from(parameters.block_size);
     let per_block = block_size.checked_div(inode_size).unwrap_or(1);
     let most = block_size.saturating_mul(8).min(65_536u64.saturating_sub(per_block));
-    let mut per_group = wanted.div_ceil(groups.max(1));
-    if per_group > most {
-        if matches!(parameters.inodes, InodeCount::AtLeast(_)) {
-            return Err(Error::Invalid(format!(
-                "{wanted} inodes are more than {groups} groups of at most {most} can hold"
-            )));
-        }
-        per_group = most;
-    }
+    let mut per_group = wanted.div_ceil(groups.max(1)).min(most);
     loop {
         let table = per_group.saturating_mul(inode_size).div_ceil(block_size);
         let filled = table.saturating_mul(block_size).checked_div(inode_size).unwrap_or(0);
         let rounded = filled.min(most).max(8) & !7;
-        if rounded.saturating_mul(groups) <= u32::MAX.into() {
-            return Ok(low32(rounded));
+        if rounded.saturating_mul(groups) <= u32::MAX.into() || rounded == 8 {
+            return low32(rounded);
         }
         per_group = rounded.saturating_sub(8);
     }
@@ -211,7 +232,7 @@ fn set_identity(superblock: &mut Superblock, parameters: &Parameters) {
     superblock.s_default_mount_opts.set(parameters.mount_options);
     superblock.s_raid_stride.set(parameters.raid.0);
     superblock.s_raid_stripe_width.set(parameters.raid.1);
-    if parameters.features.ro_compat.contains(RoCompat::EXTRA_ISIZE) && parameters.inode_size > 128 {
+    if parameters.inode_size > 128 {
         superblock.s_min_extra_isize.set(EXTRA_SIZE);
         superblock.s_want_extra_isize.set(EXTRA_SIZE);
     }
@@ -226,6 +247,15 @@ fn set_identity(superblock: &mut Superblock, parameters: &Parameters) {
         superblock.s_encoding.set(parameters.encoding.0);
         superblock.s_encoding_flags.set(parameters.encoding.1);
     }
+}
+
+/// The blocks kept for the super-user: their share of the blocks that were asked for, and less in proportion where a
+/// last group was dropped.
+fn reserved_blocks(parameters: &Parameters, blocks_count: u64) -> u64 {
+    let asked_for = parameters.blocks_count;
+    let whole = percent_of(asked_for, parameters.reserved_percent);
+    let scaled = u128::from(whole).saturating_mul(blocks_count.into()).checked_div(asked_for.into());
+    scaled.and_then(|blocks| u64::try_from(blocks).ok()).unwrap_or(whole)
 }
 
 /// A share of a number, rounded down; at most half of it.

@@ -33,7 +33,8 @@ pub fn write_skeleton(
     let holds = foreign_metadata(geometry, &descriptors);
     let mut overlay = Overlay::new(store, plan.layout.clone(), options);
     let mut free_clusters = 0u64;
-    let mut overhead = 0u64;
+    // The boot block before the first group is overhead too, as the kernel counts.
+    let mut overhead = geometry.first_data_block().0;
     for (group, descriptor) in geometry.groups().zip(&mut descriptors) {
         let mut used = own_runs_inside(geometry, group, descriptor);
         let first = holds.partition_point(|(owner, _)| *owner < group);
