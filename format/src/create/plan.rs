@@ -24,6 +24,8 @@ pub struct Plan {
 const LEAST_USEFUL_BLOCKS: u64 = 50;
 /// A group is not made smaller than this to get more inodes.
 const LEAST_BLOCKS_PER_GROUP: u32 = 256;
+/// Groups of 65,528 blocks shrink by 8 at a time.
+const MOST_ROUNDS: u32 = 8192;
 /// Size of group descriptors with 64-bit block numbers.
 const DESCRIPTOR_SIZE: u16 = 64;
 /// Extra inode fields that are asked for: up to `i_projid`.
@@ -32,18 +34,27 @@ const EXTRA_SIZE: u16 = 32;
 impl Plan {
     /// The filesystem that the parameters describe, or why there cannot be one.
     pub fn new(parameters: &Parameters) -> Result<Self> {
+        let mut parameters = parameters.clone();
         let mut blocks_count = parameters.blocks_count;
-        // Each round drops a last group that is too short; the second round has none.
-        for _ in 0..3 {
-            let superblock = superblock_for(parameters, blocks_count)?;
+        let inodes = wanted_inodes(&parameters);
+        // A round drops a last group that is too short, or makes groups a little smaller where only all of them
+        // together hold the inodes.
+        for _ in 0..MOST_ROUNDS {
+            let superblock = superblock_for(&parameters, blocks_count)?;
             let layout = Layout::new(&superblock)?;
-            match short_last_group(&layout.geometry) {
-                None => return Ok(Self { superblock, layout }),
-                Some(_) if layout.geometry.group_count() == 1 => return Err(too_small(blocks_count)),
-                Some(rest) => blocks_count = blocks_count.saturating_sub(rest),
+            let geometry = &layout.geometry;
+            let Some(rest) = short_last_group(geometry) else { return Ok(Self { superblock, layout }) };
+            let left = u64::from(geometry.group_count().saturating_sub(1));
+            if left == 0 {
+                break;
+            }
+            if left.saturating_mul(u64::from(geometry.block_size()) << 3) < inodes {
+                parameters.per_group = Some(geometry.clusters_per_group().saturating_sub(8));
+            } else {
+                blocks_count = blocks_count.saturating_sub(rest);
             }
         }
-        Err(too_small(blocks_count))
+        Err(too_small(parameters.blocks_count))
     }
 }
 
