@@ -198,6 +198,14 @@ fn an_interrupted_recovery_ends_in_the_same_bytes() {
                     }
                 }
                 let store = Arc::new(store);
+                let changed = store.to_vec() != image;
+                if changed && !journal_on(store.clone()).unwrap().superblock().is_empty() {
+                    let features = superblock_on(&store).features();
+                    assert!(
+                        features.incompat.contains(Incompat::RECOVER),
+                        "image {case}, cut after {count} operations: a kernel would wipe the log"
+                    );
+                }
                 run(&store, None).unwrap();
                 assert!(
                     store.to_vec() == wanted.to_vec(),
