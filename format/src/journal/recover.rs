@@ -9,7 +9,7 @@ use super::plan::ReplayPlan;
 use super::replay::Replayed;
 use super::scan::Scan;
 use super::{FastStop, Journal};
-use crate::disk::features::Incompat;
+use crate::disk::features::{Incompat, RoCompat};
 use crate::disk::superblock::{self, Superblock, state};
 use crate::error::{Error, Place, Result};
 use crate::ids::{BlockNumber, TransactionId};
@@ -27,12 +27,15 @@ pub struct Recovered {
     pub revoked: u64,
     /// The superblock as it is now.
     pub superblock: Superblock,
+    /// Whether the one on disk was damaged, and the log's copy took its place. Errors that the kernel had recorded
+    /// past the log are lost then.
+    pub superblock_from_log: bool,
 }
 
 impl Recovered {
     /// Whether something that was committed is lost, so that a full check is due.
     pub fn is_damaged(&self) -> bool {
-        self.scan.stop().is_damage() || !self.replayed.bad_copies.is_empty()
+        self.scan.stop().is_damage() || !self.replayed.bad_copies.is_empty() || self.superblock_from_log
     }
 }
 
@@ -49,7 +52,7 @@ pub fn recover(store: &dyn Store, journal: &Journal, until: Option<TransactionId
     if until.is_none() {
         refuse_fast_commits(journal, &scan)?;
     }
-    let mut before = read_superblock(store)?;
+    let (mut before, superblock_from_log) = trusted_superblock(store, journal, &plan)?;
     if !plan.is_empty() && !needs_recovery(&before) {
         // A kernel that found the flag clear would wipe the log, and with it the rest of a replay that was cut.
         set_needs_recovery(&mut before, true);
@@ -60,7 +63,8 @@ pub fn recover(store: &dyn Store, journal: &Journal, until: Option<TransactionId
         let offset = block.0.saturating_mul(u64::from(block_size));
         store.write_at(offset, bytes).map_err(Error::io(Place::Block(block)))
     })?;
-    let mut recovered = Recovered { scan, replayed, revoked: plan.revoked(), superblock };
+    let revoked = plan.revoked();
+    let mut recovered = Recovered { scan, replayed, revoked, superblock, superblock_from_log };
     // Health is recorded while the log is still there: once it is empty nobody can tell any more that it was damaged.
     let damaged = recovered.is_damaged();
     let after_replay = recovered.superblock.clone();
@@ -95,10 +99,7 @@ pub fn replay_into(
     before: &Superblock,
     mut sink: impl FnMut(BlockNumber, &[u8]) -> Result<()>,
 ) -> Result<(Replayed, Superblock)> {
-    let block_size = u64::from(journal.blocks().block_size());
-    let offset = superblock::PRIMARY_OFFSET;
-    let at = BlockNumber(offset.checked_div(block_size).unwrap_or(0));
-    let inside = index64(offset.checked_rem(block_size).unwrap_or(0));
+    let (at, inside) = superblock_place(journal);
     let mut after = before.clone();
     let replayed = plan.apply(journal, |block, bytes| {
         if block != at {
@@ -172,6 +173,41 @@ fn refuse_fast_commits(journal: &Journal, scan: &Scan) -> Result<()> {
             "replaying the fast commits in the journal, of which there are {count}"
         ))),
     }
+}
+
+/// The superblock on disk, or, where its checksum is wrong or it is none, the copy that the log proves good: a
+/// recovery that was cut while it wrote the superblock leaves it so. Says whether it is the log's.
+fn trusted_superblock(store: &dyn Store, journal: &Journal, plan: &ReplayPlan) -> Result<(Superblock, bool)> {
+    match read_superblock(store) {
+        Ok(superblock) => Ok((superblock, false)),
+        Err(error) if error.is_corruption() => Ok((logged_superblock(journal, plan)?.ok_or(error)?, true)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The newest copy of the superblock that the plan writes, if its own checksum is right.
+fn logged_superblock(journal: &Journal, plan: &ReplayPlan) -> Result<Option<Superblock>> {
+    let (at, inside) = superblock_place(journal);
+    let Some((_, copies)) = plan.targets().find(|(block, _)| *block == at) else { return Ok(None) };
+    for planned in copies {
+        if journal.is_copy_good(planned)? {
+            let bytes = journal.read_copy(&planned.copy)?;
+            let superblock = Superblock::parse(bytes.get(inside..).unwrap_or_default()).ok();
+            return Ok(superblock.filter(|superblock| {
+                let proven = superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM);
+                proven && superblock.verify_checksum().is_ok()
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The block that holds the primary superblock, and the byte in it where it begins.
+fn superblock_place(journal: &Journal) -> (BlockNumber, usize) {
+    let block_size = u64::from(journal.blocks().block_size());
+    let offset = superblock::PRIMARY_OFFSET;
+    let block = offset.checked_div(block_size).unwrap_or(0);
+    (BlockNumber(block), index64(offset.checked_rem(block_size).unwrap_or(0)))
 }
 
 fn read_superblock(store: &dyn Store) -> Result<Superblock> {

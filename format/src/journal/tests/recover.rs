@@ -145,8 +145,25 @@ fn fast_commits_are_not_lost_silently() {
 }
 
 #[test]
+fn a_superblock_that_was_torn_is_taken_from_the_log() {
+    let store = Arc::new(MemoryStore::from_bytes(&usual().image));
+    run(&store, None).unwrap();
+    let mut torn = usual();
+    // The first sector of what a recovery writes, and the second of what was there.
+    torn.image[1024..1536].copy_from_slice(&store.to_vec()[1024..1536]);
+    assert!(Superblock::parse(&torn.image[1024..]).unwrap().verify_checksum().is_err());
+    let recovered = record_run(&torn.image).0.unwrap();
+    assert!(recovered.is_damaged() && recovered.superblock_from_log, "a full check is due");
+    assert_eq!(recovered.superblock.free_blocks_count(), 5);
+    assert_eq!((recovered.superblock.s_state.get(), recovered.superblock.verify_checksum()), (0, Ok(())));
+}
+
+#[test]
 fn a_superblock_that_cannot_be_trusted_is_not_blessed() {
-    let mut log = usual();
+    // Neither the one on disk is good nor a copy in the log.
+    let mut logged = superblock(5, 0, true);
+    logged.s_mtime.set(1);
+    let mut log = log(&superblock(9, 3, true), &logged);
     log.image[1024 + 0x50] ^= 1;
     let (refused, operations) = record_run(&log.image);
     assert!(refused.unwrap_err().is_corruption() && operations.is_empty());
