@@ -7,26 +7,30 @@
 //! | [`Scan::transactions`] and friends | what the log holds, for listings and history | [`scan`], [`list`] |
 //! | [`ReplayPlan::new`] | the newest copy of each block that no revoke cancels; pure | [`plan`] |
 //! | [`ReplayPlan::apply`] | hands each block to a sink, in order of its place in the filesystem | [`replay`] |
+//! | [`recover()`] | all of it on a store, with superblock and flushes | [`mod@recover`] |
 //! | [`Journal::fast_commits`] | what lies in the fast-commit area behind the log | [`fast_commits`] |
 //! | [`Journal::emptied`] | the superblock of the journal after its replay | here |
 //! | [`encode_transaction`] | a transaction as log blocks, for whoever writes a log | [`encode`] |
 //!
-//! # What a caller does, and in which order
+//! # Recovery in place, and why it survives a crash at any write
 //!
-//! Replaying on a real filesystem survives a crash at any write if the caller keeps this order:
+//! [`recover()`] keeps this order; whoever replays by other means has to keep it too:
 //!
-//! 1. `apply` with a sink that writes. Where the block of the primary superblock comes by, **the sink** puts the
-//!    error record (`s_error_count` to the end of that area, and the error bit of `s_state`) of the old superblock
-//!    into it: later would be too late, a crash between the two would lose it.
-//! 2. Flush the store.
-//! 3. Fast commits, if any, then flush again.
-//! 4. [`Journal::write_superblock`] with [`Journal::emptied`], then flush the journal's store.
-//! 5. In the filesystem's superblock clear `needs_recovery`, set the error bit in `s_state` if the journal's
-//!    `s_errno` is not 0 (it is kept) or the log was damaged, refresh the checksum, write, flush.
+//! 1. If the filesystem's superblock does not say `needs_recovery`, it is made to, and flushed: a kernel that finds
+//!    the flag clear wipes the log.
+//! 2. The plan's blocks are written. Where the primary superblock comes by, its copy gets the newer error record
+//!    (the kernel writes that past the log) **before it is written**: later would be too late, a crash between the
+//!    two would lose it.
+//! 3. Fast commits, if any.
+//! 4. The superblock says in `s_state` if the journal was aborted by an error (`s_errno`, which is kept) or damaged.
+//!    Flush.
+//! 5. The journal's superblock says that the log is empty ([`Journal::emptied`]). Flush.
+//! 6. `needs_recovery` is cleared. Flush.
 //!
-//! Until step 4 is durable the log is as it was, nothing in steps 1 to 3 touches it (a tag that names a block of
-//! the journal counts as damage), and the plan depends on nothing else: the next run does the same again and ends in
-//! the same bytes. After it the log is empty; the next run finds nothing to replay and goes on with step 5.
+//! Until step 5 is durable the log is as it was: nothing before touches it (a tag that names a block of the journal
+//! counts as damage), and the plan depends on nothing else, so the next run does the same again and ends in the same
+//! bytes. After it the next run finds nothing to replay and goes on with step 6; what it could no longer tell,
+//! that the log was damaged, was recorded in step 4.
 //!
 //! # What ends a scan
 //!
@@ -40,6 +44,7 @@ pub mod encode;
 pub mod fast_commits;
 pub mod list;
 pub mod plan;
+pub mod recover;
 pub mod replay;
 pub mod scan;
 #[cfg(test)]
@@ -52,6 +57,7 @@ pub use encode::{EncodedTransaction, TransactionContents, encode_transaction};
 pub use fast_commits::{DirectoryName, FastCommit, FastCommits, FastStop, Operation, RecordPlace};
 pub use list::{BadCopy, Version};
 pub use plan::{PlannedCopy, ReplayPlan};
+pub use recover::{Recovered, recover};
 pub use replay::Replayed;
 pub use scan::{ControlBlock, LoggedBlock, LoggedTransaction, Scan, Stop, Unfinished};
 

@@ -57,6 +57,13 @@ impl ReplayPlan {
 }
 
 impl Journal {
+    /// Whether a copy, as it lies in the log, matches its tag.
+    pub(super) fn is_copy_good(&self, planned: &PlannedCopy) -> Result<bool> {
+        let mut buffer = Vec::new();
+        let bytes = self.blocks().read(planned.copy.log_block, &mut buffer)?;
+        Ok(self.check_copy(planned.transaction, &planned.copy, bytes).is_ok())
+    }
+
     /// Checks a copy, as it lies in the log, against its tag.
     pub(super) fn check_copy(
         &self,

@@ -11,7 +11,7 @@ use crate::disk::fast_commit::{AreaWriter, Record};
 use crate::disk::jbd2::superblock::CHECKSUM_CRC32C;
 use crate::disk::jbd2::{ChecksumVersion, CompatFeatures, IncompatFeatures};
 use crate::ids::{BlockNumber, BlockRun, TransactionId};
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, Store};
 
 /// Bytes of a block in test journals.
 pub const BLOCK: usize = 1024;
@@ -152,8 +152,7 @@ impl LogBuilder {
     }
 
     pub fn journal(&self) -> Result<Journal> {
-        let store = Arc::new(MemoryStore::from_bytes(&self.image));
-        Journal::open(LogBlocks::internal(store, 1024, &RUNS).unwrap())
+        journal_on(Arc::new(MemoryStore::from_bytes(&self.image)))
     }
 
     pub fn scan(&self) -> (Journal, Scan) {
@@ -167,6 +166,11 @@ impl LogBuilder {
         let (journal, scan) = self.scan();
         replay(&journal, &scan, None)
     }
+}
+
+/// The journal of a test image on any store.
+pub fn journal_on(store: Arc<dyn Store>) -> Result<Journal> {
+    Journal::open(LogBlocks::internal(store, 1024, &RUNS).unwrap())
 }
 
 /// What a replay writes: for each block its last byte, which no escape touches.

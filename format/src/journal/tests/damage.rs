@@ -8,10 +8,11 @@ use zerocopy::byteorder::big_endian::U32;
 use super::super::testing::*;
 use super::super::*;
 use crate::Error;
+use crate::disk::fast_commit::Record;
 use crate::disk::jbd2::commit::{self, CommitRecord};
 use crate::disk::jbd2::tags::Tags;
 use crate::disk::jbd2::{ChecksumVersion, IncompatFeatures};
-use crate::ids::TransactionId;
+use crate::ids::{InodeNumber, LogicalBlock, TransactionId};
 
 /// Four transactions in log blocks 1 to 16: revoke, descriptor, copies, commit where there are any of each.
 fn four_transactions(version: ChecksumVersion, wide: bool) -> LogBuilder {
@@ -329,14 +330,22 @@ impl Random {
 fn random_damage_never_panics_and_stays_bounded() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut stops = BTreeSet::new();
+    let inode = InodeNumber::new(12).unwrap();
+    let fast = [
+        Record::Head { features: 0, transaction: TransactionId(5) },
+        Record::Inode { inode, raw: &[1; 160] },
+        Record::DeleteRange { inode, start: LogicalBlock(1), count: 1 },
+        Record::Tail { transaction: TransactionId(5), checksum: 0 },
+    ];
     for (version, wide) in kinds() {
         for features in [IncompatFeatures::empty(), IncompatFeatures::ASYNC_COMMIT] {
-            let whole = four_transactions(version, wide).with_incompat(features);
-            for _ in 0..150 {
-                let mut log = whole.clone();
+            let mut log = four_transactions(version, wide).with_incompat(features).with_fast_commits(&fast);
+            let blocks: Vec<u32> = (0..18).chain([1025]).collect();
+            let whole: Vec<Vec<u8>> = blocks.iter().map(|block| log.log_block(*block).to_vec()).collect();
+            for _ in 0..650 {
                 let reseal = random.below(2) == 0;
                 for _ in 0..=random.below(4) {
-                    let block = u32::try_from(random.below(18)).unwrap();
+                    let block = blocks[random.below(blocks.len())];
                     // Mostly where the structures are.
                     let at = if random.below(4) == 0 { random.below(BLOCK) } else { random.below(64) };
                     log.log_block(block)[at] = u8::try_from(random.below(256)).unwrap();
@@ -347,6 +356,9 @@ fn random_damage_never_panics_and_stays_bounded() {
                 if let Ok(journal) = log.journal() {
                     let scan = exercise(&journal).unwrap();
                     stops.insert(format!("{:?}", scan.stop()).split(' ').next().unwrap().to_owned());
+                }
+                for (block, bytes) in blocks.iter().zip(&whole) {
+                    log.log_block(*block).copy_from_slice(bytes);
                 }
             }
         }

@@ -3,4 +3,5 @@
 mod damage;
 mod fast_commits;
 mod kernel;
-mod recovery;
+mod recover;
+mod sound;
