@@ -2,6 +2,8 @@
 
 pub mod alloc;
 pub mod dir;
+pub mod file;
 pub mod group;
 pub mod inode;
 pub mod map;
+pub mod namespace;
