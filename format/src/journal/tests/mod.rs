@@ -3,5 +3,6 @@
 mod damage;
 mod fast_commits;
 mod kernel;
+mod locate;
 mod recover;
 mod sound;
