@@ -1,3 +1,82 @@
-//! xtask
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `bench`.
 
-fn main() {}
+mod bench;
+mod layers;
+mod oracles;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci        everything that a submission must pass, cheapest first
+  tidy      rules about files that no compiler checks
+  layers    the direction of dependencies between crates
+  oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
+  bench     ratios against e2fsprogs; see `cargo xtask bench --help`
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["ci"] => ci(),
+        ["tidy"] => tidy::run(&root()),
+        ["layers"] => layers::run(&root()),
+        ["oracles"] => oracles::run(&root()),
+        ["bench", rest @ ..] => bench::run(&root(), rest),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// Everything that a submission must pass.
+fn ci() -> Result<()> {
+    let root = root();
+    step("format", || cargo(&root, &["fmt", "--all", "--check"]))?;
+    step("tidy", || tidy::run(&root))?;
+    step("layers", || layers::run(&root))?;
+    step("clippy", || cargo(&root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    step("documentation", || {
+        let mut command = Command::new("cargo");
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
+        run(command.current_dir(&root))
+    })?;
+    step("tests", || cargo(&root, &["test", "--workspace", "--quiet"]))?;
+    step("oracles", || oracles::run(&root))
+}
+
+fn step(name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
+    eprintln!("xtask: {name}");
+    action().with_context(|| name.to_owned())
+}
+
+/// Runs cargo in the root of the repository.
+fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+    run(Command::new("cargo").args(arguments).current_dir(root))
+}
+
+/// Runs a command that must succeed.
+fn run(command: &mut Command) -> Result<()> {
+    let status =
+        command.status().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    if status.success() { Ok(()) } else { bail!("{} ended with {status}", command.get_program().display()) }
+}

@@ -1,0 +1,76 @@
+//! The tools judged from outside: by e2fsck on the damaged images, and by trees that real kernels recovered.
+//!
+//! The images and their judges lie in a folder `shared` beside the repository. Where it is absent this step is skipped
+//! and says so. What must hold is written here as counts that may only rise.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Of the crash images, those whose replay must succeed, be idempotent, and give the tree that the kernel saw.
+const REPLAYED: [(&str, usize); 3] = [("replay-exit", 26), ("replay-again", 36), ("tree", 26)];
+/// Of the damaged and clean images, those that a read-only check must judge rightly, leave alone and survive.
+const CHECKED: [(&str, usize); 3] = [("check-exit", 0), ("check-ro", 0), ("no-crash", 0)];
+
+/// Runs all judges whose data is there.
+pub fn run(root: &Path) -> Result<()> {
+    let shared = root.join("../shared");
+    if !shared.join("tools").is_dir() {
+        eprintln!("xtask: no shared data beside the repository, the oracles are skipped");
+        return Ok(());
+    }
+    super::cargo(root, &["build", "--release", "--bin", "ext4kit"])?;
+    let program = root.join("target/release/ext4kit");
+    let program = program.display();
+    let replay = format!("{program} replay {{img}} -j {{jnl}}");
+    judge(&shared, "run_crash.py", "crash", &["--replay", &replay], &REPLAYED)?;
+    let check = format!("{program} fsck -fn {{img}}");
+    let repair = format!("{program} fsck -fy {{img}}");
+    judge(&shared, "run_corpus.py", "corpus", &["--fsck", &repair, "--fsck-n", &check], &CHECKED)
+}
+
+/// Runs a judge and compares its counts with those that must hold.
+fn judge(shared: &Path, tool: &str, pack: &str, arguments: &[&str], least: &[(&str, usize)]) -> Result<()> {
+    let output = Command::new("python3")
+        .arg(shared.join("tools").join(tool))
+        .arg("--pack")
+        .arg(shared.join(pack))
+        .args(arguments)
+        .output()
+        .with_context(|| tool.to_owned())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut faults = Vec::new();
+    for (criterion, wanted) in least {
+        let Some(found) = count(&text, criterion) else {
+            bail!("{tool} says nothing of {criterion}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        };
+        eprintln!("xtask: {tool}: {criterion} holds for {found} (at least {wanted})");
+        if found < *wanted {
+            faults.push(format!("{criterion} holds for {found}, not {wanted}"));
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { bail!("{tool}: {}\n{text}", faults.join(", ")) }
+}
+
+/// The count in the judge's line `criterion  17/36`.
+fn count(text: &str, criterion: &str) -> Option<usize> {
+    let mut counts = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, count) = (words.next()?, words.next()?);
+        (name == criterion).then(|| count.split_once('/')?.0.parse().ok())?
+    });
+    counts.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_found_in_what_a_judge_prints() {
+        let text = "12-async tree 3 differences\nreplay-exit    26/36\ntree           25/36\n";
+        assert_eq!(count(text, "tree"), Some(25));
+        assert_eq!(count(text, "checked"), None);
+    }
+}
