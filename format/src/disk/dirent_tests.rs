@@ -1,3 +1,5 @@
+//! Directory entries: kernel bytes, and edits against a map.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Extent nodes: kernel bytes, and edits against a vector.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Extended attributes: kernel bytes, and areas against a map.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -10,6 +10,7 @@
 //! | [`recover()`] | all of it on a store, with superblock and flushes | [`mod@recover`] |
 //! | [`Journal::fast_commits`] | what lies in the fast-commit area behind the log | [`fast_commits`] |
 //! | [`Journal::emptied`] | the superblock of the journal after its replay | here |
+//! | [`commit_through_journal`] | the changes of an overlay as one transaction, then its replay | [`commit`] |
 //! | [`encode_transaction`] | a transaction as log blocks, for whoever writes a log | [`encode`] |
 //!
 //! # Recovery in place, and why it survives a crash at any write
@@ -40,6 +41,7 @@
 //! a plan, and the walk takes no more steps than the log has blocks.
 
 pub mod blocks;
+pub mod commit;
 pub mod encode;
 pub mod fast_commits;
 pub mod list;
@@ -54,6 +56,7 @@ mod testing;
 mod tests;
 
 pub use blocks::LogBlocks;
+pub use commit::{JournalCommit, commit_through_journal};
 pub use encode::{EncodedTransaction, TransactionContents, encode_transaction};
 pub use fast_commits::{DirectoryName, FastCommit, FastCommits, FastStop, Operation, RecordPlace};
 pub use list::{BadCopy, Version};

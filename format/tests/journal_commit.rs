@@ -1,0 +1,180 @@
+//! Changes committed through the journal, cut at every write: the image holds the old state or the new one.
+
+use std::sync::Arc;
+
+use ext4kit_format::create::{
+    Identity, InodeCount, JournalParameters, Parameters, Plan, create_filesystem, write_backups,
+};
+use ext4kit_format::disk::features::{Feature, Features};
+use ext4kit_format::disk::inode::Timestamp;
+use ext4kit_format::image::Image;
+use ext4kit_format::journal::{JournalCommit, commit_through_journal, open_internal, recover};
+use ext4kit_format::store::{MemoryStore, Recorder, Store};
+use ext4kit_format::tree::namespace::{NewInode, NewKind};
+use ext4kit_format::tree::{file, inode, namespace};
+use ext4kit_format::txn::{OverlayOptions, commit_new};
+use ext4kit_format::{InodeNumber, Result};
+use ext4kit_testkit::oracle;
+use ext4kit_testkit::seed::Random;
+
+const BLOCKS: u64 = 8192;
+
+fn parameters(checksums: bool, wide: bool) -> Parameters {
+    let mut features = Features::default();
+    for name in [
+        "has_journal",
+        "ext_attr",
+        "dir_index",
+        "filetype",
+        "extent",
+        "flex_bg",
+        "sparse_super",
+        "large_file",
+    ] {
+        features.set(Feature::from_name(name).unwrap(), true);
+    }
+    features.set(Feature::from_name("metadata_csum").unwrap(), checksums);
+    features.set(Feature::from_name("64bit").unwrap(), wide);
+    Parameters {
+        blocks_count: BLOCKS,
+        block_size: 1024,
+        cluster_size: 1024,
+        per_group: None,
+        features,
+        revision: 1,
+        inode_size: 256,
+        inodes: InodeCount::AtLeast(500),
+        flex_groups: 16,
+        reserved_percent: 5.0,
+        resize_blocks: None,
+        journal: Some(JournalParameters { blocks: 1024, fast_commit_blocks: 0 }),
+        orphan_file_blocks: 0,
+        identity: Identity { uuid: [7; 16], hash_seed: [9; 16], ..Identity::default() },
+        time: 1_700_000_000,
+        errors: 1,
+        creator_os: 0,
+        mount_options: 0,
+        hash_version: 1,
+        unsigned_hash: false,
+        raid: (0, 0),
+        encoding: (0, 0),
+        backups: 2,
+        root_owner: (0, 0),
+        root_mode: 0o755,
+        target_is_zero: true,
+        lazy_tables: true,
+    }
+}
+
+fn filesystem(checksums: bool, wide: bool) -> MemoryStore {
+    let store = MemoryStore::new(BLOCKS << 10);
+    let parameters = parameters(checksums, wide);
+    let plan = Plan::new(&parameters).unwrap();
+    let target: Arc<dyn Store> = Arc::new(store);
+    let mut overlay =
+        create_filesystem(Arc::clone(&target), &plan, &parameters, OverlayOptions::default()).unwrap();
+    write_backups(&mut overlay).unwrap();
+    commit_new(&mut overlay).unwrap();
+    MemoryStore::copy_of(target.as_ref()).unwrap()
+}
+
+/// Creates a folder of files and commits it.
+fn change(store: Arc<dyn Store>) -> Result<JournalCommit> {
+    let image = Image::open(store)?;
+    let mut overlay = image.overlay(OverlayOptions::default());
+    let new = NewInode {
+        permissions: 0o755,
+        time: Timestamp { seconds: 1_700_000_001, nanoseconds: 0 },
+        ..NewInode::default()
+    };
+    let mut root = inode::read(&overlay, InodeNumber::ROOT)?;
+    let mut folder = namespace::create(&mut overlay, &mut root, b"folder", NewKind::Directory, new)?;
+    for number in 0..30u8 {
+        let name = format!("a-file-with-a-name-of-some-length-{number}");
+        let mut made = namespace::create(&mut overlay, &mut folder, name.as_bytes(), NewKind::Regular, new)?;
+        file::write(&mut overlay, &mut made, 0, &vec![number; 1000])?;
+        inode::write(&mut overlay, &made)?;
+    }
+    commit_through_journal(&image, &mut overlay, 1_700_000_001)
+}
+
+/// How many names the folder holds, if it is there at all; every file's contents are looked at.
+fn state(store: Arc<dyn Store>) -> Option<usize> {
+    let image = Image::open(store).unwrap();
+    let overlay = image.overlay(OverlayOptions::default());
+    let folder = namespace::resolve(&overlay, InodeNumber::ROOT, b"folder").ok()?;
+    for number in 0..30u8 {
+        let name = format!("a-file-with-a-name-of-some-length-{number}");
+        let found = namespace::resolve(&overlay, folder.number(), name.as_bytes()).unwrap();
+        assert_eq!(file::read_all(&overlay, &found, 4096).unwrap(), vec![number; 1000]);
+    }
+    Some(30)
+}
+
+fn recovered(store: MemoryStore) -> MemoryStore {
+    let store: Arc<dyn Store> = Arc::new(store);
+    let image = Image::open(Arc::clone(&store)).unwrap();
+    if image.needs_recovery() {
+        let journal = open_internal(&image).unwrap().journal;
+        recover(store.as_ref(), &journal, None).unwrap();
+    }
+    MemoryStore::copy_of(store.as_ref()).unwrap()
+}
+
+#[test]
+fn every_interruption_leaves_the_old_state_or_the_new_one() {
+    for (checksums, wide) in [(true, true), (true, false), (false, false)] {
+        let before = filesystem(checksums, wide);
+        let recorder = Recorder::new(before.clone());
+        let record = recorder.record();
+        let done = change(Arc::new(recorder)).unwrap();
+        assert!(matches!(done, JournalCommit::Done { .. }), "{done:?}");
+        let mut random = Random::of("journal commit");
+        let (mut old, mut new) = (0, 0);
+        for count in 0..=record.len() {
+            // What was not flushed may have arrived or not, in any selection.
+            for round in 0..3 {
+                let store = before.clone();
+                let volatile = record.volatile_after(count);
+                for (index, operation) in record.operations().into_iter().enumerate().take(count) {
+                    if round == 0 || !volatile.contains(&index) || random.bool() {
+                        operation.apply(&store).unwrap();
+                    }
+                }
+                let found = state(Arc::new(recovered(store)));
+                assert!(
+                    found.is_some() || new == 0 || round > 0,
+                    "what was there at write {count} is gone again"
+                );
+                if found.is_some() { new += 1 } else { old += 1 }
+            }
+        }
+        assert!(old > 0 && new > 0, "{old} old and {new} new states");
+    }
+}
+
+#[test]
+fn others_find_nothing_wrong_with_what_was_committed() {
+    for (checksums, wide) in [(true, true), (false, false)] {
+        let store: Arc<dyn Store> = Arc::new(filesystem(checksums, wide));
+        change(Arc::clone(&store)).unwrap();
+        oracle::assert_clean(store.as_ref());
+    }
+}
+
+#[test]
+fn a_journal_that_is_too_small_is_not_taken() {
+    let store: Arc<dyn Store> = Arc::new(filesystem(true, true));
+    let image = Image::open(Arc::clone(&store)).unwrap();
+    let mut overlay = image.overlay(OverlayOptions::default());
+    let new = NewInode { permissions: 0o644, ..NewInode::default() };
+    let mut root = inode::read(&overlay, InodeNumber::ROOT).unwrap();
+    let mut made = namespace::create(&mut overlay, &mut root, b"large", NewKind::Regular, new).unwrap();
+    // The overlay keeps file data among the changes, which then are more than the journal's 1024 blocks.
+    file::write(&mut overlay, &mut made, 0, &vec![1; 1100 << 10]).unwrap();
+    inode::write(&mut overlay, &made).unwrap();
+    let before = MemoryStore::copy_of(store.as_ref()).unwrap().to_vec();
+    let done = commit_through_journal(&image, &mut overlay, 0).unwrap();
+    assert!(matches!(done, JournalCommit::Unfit(_)), "{done:?}");
+    assert!(MemoryStore::copy_of(store.as_ref()).unwrap().to_vec() == before, "nothing was written");
+}
