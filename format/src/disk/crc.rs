@@ -2,7 +2,7 @@
 //!
 //! | function | where |
 //! | --- | --- |
-//! | [`crc32c`] | `metadata_csum`, JBD2 checksum v2 and v3, fast commits, undo files |
+//! | [`crc32c()`] | `metadata_csum`, JBD2 checksum v2 and v3, fast commits, undo files |
 //! | [`crc16`] | group descriptors under `uninit_bg` |
 //! | [`crc32_be`] | JBD2 `COMPAT_CHECKSUM` (version 1) |
 

@@ -1,7 +1,7 @@
 //! Directories: names and the inodes that they stand for.
 //!
 //! One interface over the forms that a directory can have: a row of blocks of entries, or the same with a hash tree
-//! over it (blocks in [`index`]). Functions take the directory's inode as a copy in memory and change its size, flags
+//! over it (see `index.rs`). Functions take the directory's inode as a copy in memory and change its size, flags
 //! and map; the caller holds its lock where there is one, keeps link counts and times, and writes the inode back.
 //!
 //! A directory of one block becomes indexed when that block is full, if the filesystem has `dir_index`. Blocks are
