@@ -9,7 +9,7 @@
 //! | [`choose`] | options and defaults made into [`ext4kit_format::create::Parameters`] |
 //! | [`target`] | the file or device that the filesystem goes to |
 //! | [`report`] | what the user is told |
-//! | [`run`] | all of it in order |
+//! | [`mod@run`] | all of it in order |
 //!
 //! The filesystem itself is made by [`ext4kit_format::create`].
 

@@ -7,7 +7,7 @@
 //! | [`listing`] | what a log holds, as values |
 //! | [`naming`] | what a block of the filesystem is |
 //! | [`outcome`] | what a replay came to, and the exit code of that |
-//! | [`run`] | all of it in order |
+//! | [`mod@run`] | all of it in order |
 //!
 //! The engine is [`ext4kit_format::journal`]. Exit codes: 0 nothing to do, 1 recovered, 4 the journal was damaged and
 //! the image is recovered to its last good transaction, 8 it could not be done.

@@ -3,6 +3,7 @@
 //! Reserved inodes are marked in use but left zero; the files and directories that every filesystem has are made by
 //! `files` through the same trees that everybody uses.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::IntoBytes;
@@ -47,14 +48,14 @@ pub fn write_skeleton(
             && group.0 > 0
             && used_is_own(&used, geometry, group, descriptor);
         let clusters = geometry.group_clusters(group);
-        let taken = low32(crate::num::wide(bits.len()));
+        let taken: u32 = bits.iter().map(|range| range.end.saturating_sub(range.start)).sum();
         descriptor.free_clusters = clusters.saturating_sub(taken);
         free_clusters = free_clusters.saturating_add(descriptor.free_clusters.into());
         overhead = overhead.saturating_add(taken.into());
         descriptor.flags.set(GroupFlags::BLOCK_UNINIT, lazy);
         if !lazy {
             create(&mut overlay, descriptor.block_bitmap, BlockKind::BlockBitmap(group), |bytes| {
-                for bit in bits {
+                for bit in bits.into_iter().flatten() {
                     bitmap::set(bytes, bit);
                 }
                 bitmap::set_padding(bytes, clusters);
@@ -155,21 +156,30 @@ fn used_is_own(
     used.len() == own_runs_inside(geometry, group, descriptor).len()
 }
 
-/// The bits of a group's bitmap that runs inside the group take, each once.
-fn used_bits(geometry: &Geometry, group: GroupNumber, runs: &[BlockRun]) -> Vec<u32> {
-    let blocks = runs.iter().flat_map(|run| run.iter());
-    let mut bits: Vec<u32> = blocks
-        .filter_map(|block| geometry.bit_of(block))
-        .filter(|(owner, _)| *owner == group)
-        .map(|(_, bit)| bit)
+/// The ranges of bits of a group's bitmap that runs inside the group take, in order and apart from each other.
+fn used_bits(geometry: &Geometry, group: GroupNumber, runs: &[BlockRun]) -> Vec<Range<u32>> {
+    let mut ranges: Vec<Range<u32>> = runs
+        .iter()
+        .filter_map(|run| {
+            let last = BlockNumber(run.end()?.0.saturating_sub(1));
+            let (first, last) = (geometry.bit_of(run.start)?, geometry.bit_of(last)?);
+            (first.0 == group && last.0 == group).then(|| first.1..last.1.saturating_add(1))
+        })
         .collect();
     // The boot block of 1 KiB blocks under bigalloc lies before the superblock, in the same cluster or alone in one.
     if group.0 == 0 && geometry.superblock_block() > geometry.first_data_block() {
-        bits.push(0);
+        ranges.push(0..1);
     }
-    bits.sort_unstable();
-    bits.dedup();
-    bits
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut() {
+            // Runs of different structures may share a cluster.
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 fn write_inode_bitmap(overlay: &mut Overlay, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<()> {
