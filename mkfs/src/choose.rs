@@ -88,7 +88,7 @@ pub fn parameters(options: &Options, around: &Surroundings) -> Result<Parameters
         per_group: per_group(options, block_size)?,
         features,
         revision,
-        inode_size: inode_size(options, block_size, features)?,
+        inode_size: if revision == 0 { 128 } else { inode_size(options, block_size, features)? },
         inodes: inodes(options, usage, cluster_size)?,
         flex_groups: flex_groups(options, features)?,
         reserved_percent: reserved_percent(options)?,

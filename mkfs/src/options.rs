@@ -9,7 +9,7 @@ use clap::Parser;
 
 /// Make an ext2, ext3 or ext4 filesystem in a file or on a device.
 #[derive(Parser, Clone, Debug, Default)]
-#[command(name = "mkfs", disable_version_flag = true)]
+#[command(name = "mkfs", disable_version_flag = true, args_override_self = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of mke2fs")]
 pub struct Options {
     /// Block size in bytes: 1024 to 65536, a power of two

@@ -56,6 +56,11 @@ fn refuse_unsupported(parameters: &Parameters) -> Result<()> {
     Ok(())
 }
 
+/// How many blocks `lost+found` gets.
+pub(super) fn lost_and_found_blocks(block_size: u32) -> u64 {
+    LOST_AND_FOUND_SIZE.div_ceil(block_size.max(1).into()).clamp(2, LOST_AND_FOUND_BLOCKS)
+}
+
 /// The time of creation as inodes have it.
 pub(super) fn creation_time(parameters: &Parameters) -> Timestamp {
     Timestamp { seconds: parameters.time, nanoseconds: 0 }
@@ -95,9 +100,7 @@ fn create_root(txn: &mut dyn Transaction, parameters: &Parameters) -> Result<()>
     lost.set_links(2);
     map::initialise(&mut lost, extents(txn))?;
     dir::create(txn, &mut lost, InodeNumber::ROOT)?;
-    let block_size = u64::from(txn.layout().geometry.block_size());
-    let blocks = LOST_AND_FOUND_SIZE.div_ceil(block_size).clamp(2, LOST_AND_FOUND_BLOCKS);
-    for _ in 1..blocks {
+    for _ in 1..lost_and_found_blocks(txn.layout().geometry.block_size()) {
         dir::expand(txn, &mut lost)?;
     }
     inode::write_over(txn, &lost)?;

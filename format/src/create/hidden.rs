@@ -43,13 +43,14 @@ pub(super) fn create_resize_inode(txn: &mut dyn Transaction, parameters: &Parame
     let mut list = Vec::new();
     let mut blocks: i64 = 1;
     for number in 0..reserved {
-        let distance = u64::from(table).saturating_add(number.into()).saturating_add(1);
         let primary = BlockNumber(first.saturating_add(number.into()));
+        // The kernel looks for a copy as far into its group as the primary lies into the first.
         let copies: Vec<u32> = geometry
             .groups()
             .skip(1)
-            .filter_map(|group| geometry.superblock_copy(group)?.checked_add(distance))
-            .map(|block| low32(block.0))
+            .filter(|group| geometry.has_superblock(*group))
+            .map(|group| u64::from(group.0).saturating_mul(geometry.blocks_per_group().into()))
+            .map(|start| low32(primary.0.saturating_add(start)))
             .take(index(pointers))
             .collect();
         blocks = blocks.saturating_add(1).saturating_add(i64::try_from(copies.len()).unwrap_or(0));

@@ -3,7 +3,9 @@
 //! The counts follow mke2fs: the number of inodes is rounded so that each group's table fills whole blocks and its
 //! bitmap whole bytes, and a last group too short to be of use is left out.
 
+use super::files::lost_and_found_blocks;
 use super::parameters::{InodeCount, Parameters};
+use super::tables::{GroupTables, place_tables};
 use crate::disk::features::{Compat, Incompat, RoCompat};
 use crate::disk::superblock::{self, Superblock, flags, state};
 use crate::error::{Error, Result};
@@ -18,10 +20,14 @@ pub struct Plan {
     pub superblock: Superblock,
     /// Its geometry and checksums.
     pub layout: Layout,
+    /// Where each group's bitmaps and inode table lie.
+    pub tables: Vec<GroupTables>,
 }
 
 /// Blocks that a last group must have beyond its own metadata, or it is left out.
 const LEAST_USEFUL_BLOCKS: u64 = 50;
+/// The ten reserved inodes, `lost+found`, and one to use.
+const LEAST_INODES: u64 = 12;
 /// A group is not made smaller than this to get more inodes.
 const LEAST_BLOCKS_PER_GROUP: u32 = 256;
 /// Groups of 65,528 blocks shrink by 8 at a time.
@@ -43,7 +49,11 @@ impl Plan {
             let superblock = superblock_for(&parameters, blocks_count)?;
             let layout = Layout::new(&superblock)?;
             let geometry = &layout.geometry;
-            let Some(rest) = short_last_group(geometry) else { return Ok(Self { superblock, layout }) };
+            let Some(rest) = short_last_group(geometry) else {
+                let tables = place_tables(geometry)?;
+                check_room(geometry, &parameters)?;
+                return Ok(Self { superblock, layout, tables });
+            };
             let left = u64::from(geometry.group_count().saturating_sub(1));
             if left == 0 {
                 break;
@@ -60,6 +70,30 @@ impl Plan {
 
 fn too_small(blocks_count: u64) -> Error {
     Error::Invalid(format!("{blocks_count} blocks are too few for this filesystem's own structures"))
+}
+
+/// Checks that what every filesystem has finds room beside the groups' own metadata.
+fn check_room(geometry: &Geometry, parameters: &Parameters) -> Result<()> {
+    let base: u64 =
+        geometry.groups().flat_map(|group| geometry.base_metadata(group).runs()).map(|run| run.length).sum();
+    let per_group = u64::from(geometry.inode_table_blocks()).saturating_add(2);
+    let tables = per_group.saturating_mul(geometry.group_count().into());
+    let mut files = lost_and_found_blocks(geometry.block_size()).saturating_add(1);
+    files = files.saturating_add(parameters.journal.map_or(0, |journal| journal.blocks.into()));
+    if parameters.features.compat.contains(Compat::ORPHAN_FILE) {
+        files = files.saturating_add(parameters.orphan_file_blocks.into());
+    }
+    if parameters.features.compat.contains(Compat::RESIZE_INODE) {
+        files = files.saturating_add(1);
+    }
+    let available = geometry.blocks_count().saturating_sub(geometry.first_data_block().0);
+    let needed = base.saturating_add(tables).saturating_add(files);
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "{available} blocks are too few: the filesystem's own structures take {needed}"
+    )))
 }
 
 /// The length of the last group, if that is too short to hold its metadata and be of use. A single group has to hold
@@ -86,6 +120,9 @@ fn superblock_for(parameters: &Parameters, blocks_count: u64) -> Result<Superblo
     superblock.set_blocks_count(blocks_count);
     if superblock.blocks_count() != blocks_count {
         return Err(Error::Invalid(format!("{blocks_count} blocks need the feature 64bit")));
+    }
+    if parameters.revision == superblock::REVISION_ORIGINAL && parameters.inode_size != 128 {
+        return Err(Error::Invalid("revision 0 has inodes of 128 bytes".to_owned()));
     }
     let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
     let first_data_block = u32::from(parameters.block_size == 1024 && !bigalloc);
@@ -143,7 +180,7 @@ fn wanted_inodes(parameters: &Parameters) -> u64 {
         }
         InodeCount::AtLeast(count) => count.into(),
     };
-    wanted.clamp(12, u32::MAX.into())
+    wanted.clamp(LEAST_INODES, u32::MAX.into())
 }
 
 /// Clusters of a group: as asked for, or as many as a bitmap has bits, or fewer where only so the groups are enough for
@@ -177,7 +214,9 @@ fn inodes_per_group(parameters: &Parameters, wanted: u64, groups: u64) -> u32 {
         let table = per_group.saturating_mul(inode_size).div_ceil(block_size);
         let filled = table.saturating_mul(block_size).checked_div(inode_size).unwrap_or(0);
         let rounded = filled.min(most).max(8) & !7;
-        if rounded.saturating_mul(groups) <= u32::MAX.into() || rounded == 8 {
+        // Rounding down must not lose the reserved inodes and the one of `lost+found`.
+        let rounded = if rounded.saturating_mul(groups) < LEAST_INODES { 16 } else { rounded };
+        if rounded.saturating_mul(groups) <= u32::MAX.into() || rounded <= 16 {
             return low32(rounded);
         }
         per_group = rounded.saturating_sub(8);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use super::{Parameters, Plan, place_tables};
+use super::{Parameters, Plan};
 use crate::bytes::span_mut;
 use crate::disk::bitmap;
 use crate::disk::group_desc::{GroupDescriptor, GroupFlags};
@@ -30,7 +30,7 @@ pub fn write_skeleton(
     options: OverlayOptions,
 ) -> Result<Overlay> {
     let geometry = &plan.layout.geometry;
-    let mut descriptors = describe_groups(geometry, parameters, plan.layout.has_lazy_groups())?;
+    let mut descriptors = describe_groups(plan, parameters);
     let holds = foreign_metadata(geometry, &descriptors);
     let mut overlay = Overlay::new(store, plan.layout.clone(), options);
     let mut free_clusters = 0u64;
@@ -79,7 +79,9 @@ pub fn write_skeleton(
 }
 
 /// A descriptor for every group, complete but for what its block bitmap decides.
-fn describe_groups(geometry: &Geometry, parameters: &Parameters, lazy: bool) -> Result<Vec<GroupDescriptor>> {
+fn describe_groups(plan: &Plan, parameters: &Parameters) -> Vec<GroupDescriptor> {
+    let geometry = &plan.layout.geometry;
+    let lazy = plan.layout.has_lazy_groups();
     let inodes = geometry.inodes_per_group();
     let reserved = geometry.first_inode().saturating_sub(1);
     let describe = |(group, tables): (GroupNumber, &super::GroupTables)| {
@@ -97,7 +99,7 @@ fn describe_groups(geometry: &Geometry, parameters: &Parameters, lazy: bool) -> 
             ..GroupDescriptor::default()
         }
     };
-    Ok(geometry.groups().zip(&place_tables(geometry)?).map(describe).collect())
+    geometry.groups().zip(&plan.tables).map(describe).collect()
 }
 
 /// The runs of each group's bitmaps and table that lie in another group, by the group that they lie in.
