@@ -13,6 +13,7 @@
 //! | [`tree`] | extents, indirect maps, directories, extended attributes, allocation: one implementation of each |
 //! | [`image`] | an opened filesystem |
 //! | [`journal`] | JBD2 logs: scan, list, replay |
+//! | [`commit`] | changes to an existing filesystem, as a whole or not at all |
 //! | [`create`] | an empty filesystem, from geometry to blocks |
 //! | [`populate`] | filling a filesystem from a tree of files |
 //!
@@ -36,6 +37,7 @@
 )]
 
 pub mod bytes;
+pub mod commit;
 pub mod create;
 pub mod disk;
 pub mod error;

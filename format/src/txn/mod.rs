@@ -17,6 +17,7 @@
 mod commit;
 mod kind;
 mod overlay;
+mod redo;
 mod seal;
 
 use std::ops::Deref;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 pub use commit::commit_new;
 pub use kind::{BlockKind, Owner};
 pub use overlay::{Change, DataPolicy, Overlay, OverlayOptions};
+pub use redo::{RedoLog, commit_with_redo_log};
 
 use crate::error::Result;
 use crate::ids::{BlockNumber, BlockRun, GroupNumber, InodeNumber};
