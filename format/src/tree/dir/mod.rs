@@ -8,6 +8,7 @@
 //! never given back while the directory lives.
 
 mod blocks;
+mod build;
 mod index;
 mod index_insert;
 mod inline;
@@ -18,6 +19,7 @@ mod tests;
 use std::ops::ControlFlow;
 
 pub use blocks::{Shape, shape};
+pub use build::{Name, build};
 
 use crate::disk::dirent::{self, FileType, NewEntry};
 use crate::disk::inode::{Inode, InodeFlags};
