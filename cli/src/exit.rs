@@ -80,6 +80,7 @@ impl FailureKind {
             Error::NotFilesystem(_) => Self::NotFilesystem,
             Error::NoSpace | Error::NoInodes => Self::NoSpace,
             Error::InUse(_) => Self::InUse,
+            Error::InSource { source, .. } => Self::of(source),
             _ => Self::Invalid,
         }
     }

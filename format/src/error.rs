@@ -77,6 +77,14 @@ pub enum Error {
     /// Somebody else has the image in use.
     #[error("{0}")]
     InUse(String),
+    /// Something went wrong with a file of a tree that is being copied.
+    #[error("{path}: {source}")]
+    InSource {
+        /// The file's path from the tree's root.
+        path: String,
+        /// What went wrong.
+        source: Box<Error>,
+    },
     /// The caller asked for something that cannot be; the text says what and why.
     #[error("{0}")]
     Invalid(String),

@@ -17,6 +17,7 @@ pub mod choose;
 pub mod defaults;
 pub mod extended;
 pub mod features;
+mod fill;
 pub mod options;
 pub mod report;
 pub mod run;

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::choose::{self, Surroundings};
 use crate::defaults::Kind;
 use crate::extended::Extended;
+use crate::fill;
 use crate::options::Options;
 use crate::report::{Made, SCHEMA};
 use crate::target::{self, OpenTarget, Present};
@@ -72,8 +73,9 @@ fn make(options: &Options, kind: Option<Kind>) -> Result<Made, Failure> {
     if extended.offset != 0 {
         name = name.with_offset(extended.offset)?;
     }
+    let now = time::Now::from_environment(time::COMMON_VARIABLES)?;
     let around = Surroundings {
-        now: time::Now::from_environment(time::COMMON_VARIABLES)?.seconds,
+        now: now.seconds,
         random: [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()],
         target_bytes: target_bytes(&name)?,
         user: target::user(),
@@ -86,9 +88,8 @@ fn make(options: &Options, kind: Option<Kind>) -> Result<Made, Failure> {
     if options.dry_run {
         return Ok(made);
     }
-    if options.source.is_some() {
-        return Err(Failure::usage("-d", "filling the filesystem from a directory is not built yet"));
-    }
+    // Opened before the target is touched: a wrong name should cost nothing.
+    let source = options.source.as_deref().map(|path| fill::open(path, &extended)).transpose()?;
     let wanted = OpenTarget {
         offset: name.offset,
         bytes: plan.layout.geometry.blocks_count() << plan.layout.geometry.block_bits(),
@@ -100,6 +101,9 @@ fn make(options: &Options, kind: Option<Kind>) -> Result<Made, Failure> {
     let overlay_options = OverlayOptions { data: DataPolicy::WriteThrough, ..OverlayOptions::default() };
     let created = create_filesystem(target.store, &plan, &parameters, overlay_options);
     let mut overlay = created.map_err(|error| failed(&error))?;
+    if let Some(mut source) = source {
+        fill::fill(&mut overlay, &mut source, &fill::options(&extended, now))?;
+    }
     write_backups(&mut overlay).and_then(|()| commit_new(&mut overlay)).map_err(|error| failed(&error))?;
     Ok(made)
 }

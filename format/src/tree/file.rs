@@ -3,8 +3,8 @@
 //! File data goes to blocks through [`Transaction::write_data`], not into the transaction. Blocks that a write fills
 //! only in part keep their other bytes, and read as zero where they were holes or never written.
 
-use super::inode;
 use super::map::{self, State};
+use super::{inline, inode, xattr};
 use crate::disk::inode::{Inode, InodeFlags, MAP_SIZE, short_symlink_target};
 use crate::error::{Defect, Error, Place, Result};
 use crate::ids::{BlockNumber, BlockRun, InodeNumber, LogicalBlock};
@@ -18,7 +18,9 @@ const CHUNK: u64 = 1 << 20;
 
 /// Fills the buffer from a byte of the file on; how many bytes there were. Fewer than asked for come only at the end.
 pub fn read(txn: &dyn Transaction, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-    refuse_inline(inode)?;
+    if is_inline(inode) {
+        return inline::read(inode, offset, buffer);
+    }
     let left = inode.view().size().saturating_sub(offset);
     let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
     let (mut at, mut rest) = (offset, buffer.get_mut(..length).unwrap_or_default());
@@ -65,16 +67,18 @@ fn logical_of(inode: &Inode, block: u64) -> Result<LogicalBlock> {
     u32::try_from(block).map(LogicalBlock).map_err(|_| Error::FileTooBig(inode.number()))
 }
 
-fn refuse_inline(inode: &Inode) -> Result<()> {
-    if inode.view().flags().contains(InodeFlags::INLINE_DATA) {
-        return Err(Error::Unsupported(format!("inode {}: contents inside the inode", inode.number())));
-    }
-    Ok(())
+fn is_inline(inode: &Inode) -> bool {
+    inode.view().flags().contains(InodeFlags::INLINE_DATA)
 }
 
 /// Writes bytes at a byte of the file, which grows if they reach beyond its end. Times are the caller's.
 pub fn write(txn: &mut dyn Transaction, inode: &mut Inode, offset: u64, bytes: &[u8]) -> Result<()> {
-    refuse_inline(inode)?;
+    if is_inline(inode) {
+        if inline::write(inode, offset, bytes)? {
+            return Ok(());
+        }
+        inline::move_to_blocks(txn, inode)?;
+    }
     let bits = txn.layout().geometry.block_bits();
     let Some(end) = offset.checked_add(wide(bytes.len())) else {
         return Err(Error::FileTooBig(inode.number()));
@@ -221,7 +225,12 @@ fn zero_rest(txn: &mut dyn Transaction, run: BlockRun, written: u64, fresh: bool
 /// Cuts or lengthens a file. What is cut off is given back, and the rest of its last block is zeroed, so that a later
 /// growth shows zeroes.
 pub fn truncate(txn: &mut dyn Transaction, inode: &mut Inode, size: u64) -> Result<()> {
-    refuse_inline(inode)?;
+    if is_inline(inode) {
+        if inline::truncate(inode, size)? {
+            return Ok(());
+        }
+        inline::move_to_blocks(txn, inode)?;
+    }
     let bits = txn.layout().geometry.block_bits();
     let limit = map::block_limit(txn, inode);
     if size.div_ceil(1 << bits) > limit {
@@ -255,23 +264,18 @@ fn zero_tail(txn: &mut dyn Transaction, inode: &Inode, size: u64) -> Result<()> 
 /// The target of a symbolic link. Encrypted targets come as they are stored.
 pub fn read_symlink(txn: &dyn Transaction, inode: &Inode) -> Result<Vec<u8>> {
     let view = inode.view();
-    let has_blocks = inode::sectors(txn, view) != attribute_sectors(txn, inode);
-    if !has_blocks
-        && !view.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
+    if view.flags().contains(InodeFlags::INLINE_DATA) {
+        return inline::read_all(inode);
+    }
+    let attributes =
+        xattr::charged_blocks(txn, inode)? << txn.layout().geometry.block_bits().saturating_sub(9);
+    if inode::sectors(txn, view) == attributes
+        && !view.flags().contains(InodeFlags::EXTENTS)
         && let Some(target) = short_symlink_target(view)
     {
         return Ok(target.to_vec());
     }
     read_all(txn, inode, txn.layout().geometry.block_size().into())
-}
-
-/// What of `i_blocks` is the attribute block's.
-fn attribute_sectors(txn: &dyn Transaction, inode: &Inode) -> u64 {
-    if inode.view().attribute_block() == BlockNumber(0) {
-        return 0;
-    }
-    let geometry = &txn.layout().geometry;
-    u64::from(geometry.blocks_per_cluster()) << geometry.block_bits().saturating_sub(9)
 }
 
 /// Gives a new symbolic link, whose map is untouched, its target: in the inode if it is short, else in a block.

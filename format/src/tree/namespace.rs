@@ -3,12 +3,12 @@
 //! Each function takes directories as copies of their inodes, changes and writes back all inodes concerned, and leaves
 //! the copies as they are on disk. Who may do what is for the caller.
 
-use super::{dir, file, inode, map};
+use super::{dir, file, inode, map, xattr};
 use crate::disk::dirent::FileType;
 use crate::disk::features::{Incompat, RoCompat};
 use crate::disk::inode::{EXTRA_SIZE, FileKind, Inode, InodeFlags, MAX_LINKS, Timestamp};
 use crate::error::{Error, Result};
-use crate::ids::{BlockNumber, GroupNumber, InodeNumber};
+use crate::ids::{GroupNumber, InodeNumber};
 use crate::num::index;
 use crate::txn::Transaction;
 
@@ -221,21 +221,25 @@ fn not_found(name: &[u8]) -> Error {
 pub fn free(txn: &mut dyn Transaction, mut inode: Inode, time: Timestamp) -> Result<()> {
     let view = inode.view();
     let is_directory = view.is_directory();
-    if view.attribute_block() != BlockNumber(0) {
-        return Err(Error::Unsupported("freeing a file that has a block of extended attributes".to_owned()));
-    }
     let has_map = matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink))
         && !view.flags().contains(InodeFlags::INLINE_DATA)
-        && (view.flags().contains(InodeFlags::EXTENTS) || inode::sectors(txn, view) > 0);
+        && (view.flags().contains(InodeFlags::EXTENTS) || has_mapped_blocks(txn, &inode)?);
     if has_map {
         forget_contents(txn, &inode)?;
         map::remove(txn, &mut inode, 0, u64::MAX)?;
     }
+    xattr::release_all(txn, &mut inode, &mut xattr::Change::at(time))?;
     inode.set_links(0);
     inode.set_size(0);
     inode.set_deletion_time(u32::try_from(time.seconds.clamp(1, u32::MAX.into())).unwrap_or(u32::MAX));
     inode::write(txn, &inode)?;
     txn.release_inode(inode.number(), is_directory)
+}
+
+/// Whether an inode has blocks besides those of its attributes: a short symbolic link has none.
+fn has_mapped_blocks(txn: &dyn Transaction, inode: &Inode) -> Result<bool> {
+    let unit = txn.layout().geometry.block_bits().saturating_sub(9);
+    Ok(inode::sectors(txn, inode.view()) > xattr::charged_blocks(txn, inode)? << unit)
 }
 
 /// Blocks of directories and long symlinks are metadata: they leave the transaction before they are given back.

@@ -31,8 +31,9 @@ fn flush(overlay: &Overlay) -> Result<()> {
     overlay.store().flush().map_err(Error::io(Place::Bytes { offset: 0, length }))
 }
 
-/// Zeroes the superblock of a filesystem that was there before.
-fn forget_old_filesystem(overlay: &Overlay) -> Result<()> {
+/// Zeroes the superblock of a filesystem that was there before, at once. Whoever writes file data through to such a store
+/// calls this first: blocks of the old filesystem are about to change under it.
+pub fn forget_old_filesystem(overlay: &Overlay) -> Result<()> {
     let place = || Place::Superblock;
     let store = overlay.store();
     let mut magic = [0; 2];

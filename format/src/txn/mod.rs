@@ -23,7 +23,7 @@ mod seal;
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use commit::commit_new;
+pub use commit::{commit_new, forget_old_filesystem};
 pub use kind::{BlockKind, Owner};
 pub use overlay::{Change, DataPolicy, Overlay, OverlayOptions};
 pub use redo::{RedoLog, commit_with_redo_log};

@@ -26,9 +26,6 @@ pub fn shape(txn: &dyn Transaction, dir: &Inode) -> Result<Shape> {
         return Err(Error::NotADirectory(dir.number()));
     }
     let flags = dir.view().flags();
-    if flags.contains(InodeFlags::INLINE_DATA) {
-        return Err(Error::Unsupported(format!("inode {}: a directory inside its inode", dir.number())));
-    }
     let layout = txn.layout();
     let format = EntryFormat {
         block_size: layout.geometry.block_size(),

@@ -1,15 +1,18 @@
 //! Directories: names and the inodes that they stand for.
 //!
-//! One interface over the forms that a directory can have: a row of blocks of entries, or the same with a hash tree
-//! over it (see `index.rs`). Functions take the directory's inode as a copy in memory and change its size, flags
-//! and map; the caller holds its lock where there is one, keeps link counts and times, and writes the inode back.
+//! One interface over the forms that a directory can have: entries inside the inode (`inline.rs`), a row of blocks of
+//! entries, or the same with a hash tree over it (`index.rs`). Functions take the directory's inode as a copy in
+//! memory and change its size, flags and map; the caller holds its lock where there is one, keeps link counts and
+//! times, and writes the inode back.
 //!
-//! A directory of one block becomes indexed when that block is full, if the filesystem has `dir_index`. Blocks are
-//! never given back while the directory lives.
+//! A directory inside its inode moves to a block when it outgrows it. A directory of one block becomes indexed when
+//! that block is full, if the filesystem has `dir_index`. Blocks are never given back while the directory lives.
 
 mod blocks;
+mod build;
 mod index;
 mod index_insert;
+mod inline;
 mod linear;
 #[cfg(test)]
 mod tests;
@@ -17,6 +20,7 @@ mod tests;
 use std::ops::ControlFlow;
 
 pub use blocks::{Shape, shape};
+pub use build::{Name, build};
 
 use crate::disk::dirent::{self, FileType, NewEntry};
 use crate::disk::inode::{Inode, InodeFlags};
@@ -35,7 +39,8 @@ pub struct Location {
     pub logical: LogicalBlock,
     /// Where that block lies.
     pub block: BlockNumber,
-    /// Byte of the block at which the entry begins.
+    /// Byte of the block at which the entry begins. In a directory inside its inode, both blocks are 0, and this counts
+    /// through `i_block` and the value behind it; `.` and `..` lie at 0.
     pub offset: usize,
 }
 
@@ -86,9 +91,19 @@ pub fn create(txn: &mut dyn Transaction, dir: &mut Inode, parent: InodeNumber) -
     Ok(())
 }
 
+/// Makes a new directory, whose map is initialised and empty, one that lies inside its inode; `false` (and nothing
+/// changed) if the inode has no room for that. Such a directory moves to blocks when it outgrows the inode.
+pub fn create_inline(txn: &dyn Transaction, dir: &mut Inode, parent: InodeNumber) -> Result<bool> {
+    let shape = shape(txn, dir)?;
+    inline::create(dir, &shape, parent)
+}
+
 /// Adds an empty block of entries to a directory, so that names to come find room.
 pub fn expand(txn: &mut dyn Transaction, dir: &mut Inode) -> Result<()> {
     let shape = shape(txn, dir)?;
+    if inline::is_inline(dir) {
+        inline::move_to_block(txn, dir, &shape)?;
+    }
     blocks::append_leaf(txn, dir, &shape, |area| shape.format.clear(area))?;
     Ok(())
 }
@@ -101,6 +116,9 @@ pub fn for_each(
     visit: &mut dyn FnMut(Listed<'_>) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let shape = shape(txn, dir)?;
+    if inline::is_inline(dir) {
+        return inline::for_each(dir, &shape, visit);
+    }
     for logical in blocks::all(dir, &shape) {
         let Some((block, bytes)) = blocks::read_leaf(txn, dir, &shape, logical)? else { continue };
         for entry in shape.format.entries(dirent::leaf_area(&bytes, shape.checksummed)) {
@@ -119,6 +137,9 @@ pub fn for_each(
 /// The entry of a name, compared byte for byte; `.` and `..` can be looked up as well.
 pub fn lookup(txn: &dyn Transaction, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     let shape = shape(txn, dir)?;
+    if inline::is_inline(dir) {
+        return inline::lookup(dir, &shape, name);
+    }
     if !dirent::is_dot(name)
         && let Some(hasher) = index::hasher(txn, dir, &shape)?
     {
@@ -143,6 +164,15 @@ pub fn insert(
         ));
     }
     let entry = NewEntry { inode, file_type, name, hash: None };
+    if inline::is_inline(dir) {
+        if inline::lookup(dir, &shape, name)?.is_some() {
+            return Err(Error::AlreadyExists(String::from_utf8_lossy(name).into_owned()));
+        }
+        if inline::insert(dir, &shape, &entry)? {
+            return Ok(());
+        }
+        inline::move_to_block(txn, dir, &shape)?;
+    }
     if index::hasher(txn, dir, &shape)?.is_some() {
         return index_insert::insert(txn, dir, &shape, &entry);
     }
@@ -165,24 +195,28 @@ fn drop_index_flag(dir: &mut Inode) {
 }
 
 /// Takes a name out of a directory; what it named.
-pub fn remove(txn: &mut dyn Transaction, dir: &Inode, name: &[u8]) -> Result<Found> {
+pub fn remove(txn: &mut dyn Transaction, dir: &mut Inode, name: &[u8]) -> Result<Found> {
     check_name(name)?;
     let found = lookup(txn, dir, name)?.ok_or_else(|| not_found(name))?;
-    edit_entry(txn, dir, found.location, |format, area| format.remove(area, found.location.offset))?;
+    edit_entry(txn, dir, found.location, dirent::EntryFormat::remove)?;
     Ok(found)
 }
 
 /// Makes a name stand for another inode; what it named before. Works for `..` too, for a directory that moves.
 pub fn set_target(
     txn: &mut dyn Transaction,
-    dir: &Inode,
+    dir: &mut Inode,
     name: &[u8],
     inode: InodeNumber,
     file_type: FileType,
 ) -> Result<Found> {
+    if inline::is_inline(dir) && name == b".." {
+        let shape = shape(txn, dir)?;
+        return inline::set_parent(dir, &shape, inode);
+    }
     let found = lookup(txn, dir, name)?.ok_or_else(|| not_found(name))?;
-    edit_entry(txn, dir, found.location, |format, area| {
-        format.set_target(area, found.location.offset, (inode, file_type))
+    edit_entry(txn, dir, found.location, |format, area, offset| {
+        format.set_target(area, offset, (inode, file_type))
     })?;
     Ok(found)
 }
@@ -204,11 +238,14 @@ fn not_found(name: &[u8]) -> Error {
 /// Changes the block in which an entry lies.
 fn edit_entry(
     txn: &mut dyn Transaction,
-    dir: &Inode,
+    dir: &mut Inode,
     location: Location,
-    edit: impl FnOnce(dirent::EntryFormat, &mut [u8]) -> Result<(), crate::Defect>,
+    edit: impl FnOnce(dirent::EntryFormat, &mut [u8], usize) -> Result<(), crate::Defect>,
 ) -> Result<()> {
     let shape = shape(txn, dir)?;
+    if inline::is_inline(dir) {
+        return inline::edit_entry(dir, location.offset, |area, offset| edit(shape.format, area, offset));
+    }
     // `.` and `..` of an indexed directory lie in the root of its tree, whose entries end where no tail is.
     let root = location.logical == LogicalBlock(0) && dir.view().flags().contains(InodeFlags::INDEX);
     let kind = if root {
@@ -218,7 +255,7 @@ fn edit_entry(
     };
     modify(txn, location.block, kind, |bytes| {
         let area = if root { bytes } else { dirent::leaf_area_mut(bytes, shape.checksummed) };
-        edit(shape.format, area)
+        edit(shape.format, area, location.offset)
     })?
     .map_err(|defect| defect.at(blocks::place(dir, location.logical, location.block)))
 }
@@ -234,5 +271,8 @@ pub fn parent(txn: &dyn Transaction, dir: &Inode) -> Result<InodeNumber> {
 
 /// How many blocks a directory has, from its size.
 pub fn block_count(txn: &dyn Transaction, dir: &Inode) -> u64 {
+    if inline::is_inline(dir) {
+        return 0;
+    }
     (dir.view().size() >> txn.layout().geometry.block_bits()).min(map::block_limit(txn, dir))
 }

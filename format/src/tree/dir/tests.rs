@@ -100,13 +100,13 @@ fn check(form: Form, steps: Vec<Step>) -> std::result::Result<(), TestCaseError>
             }
             Step::Remove(at) if !model.is_empty() => {
                 let name = at.get(&model.keys().cloned().collect::<Vec<_>>()).clone();
-                let found = remove(&mut txn, &dir, &name).unwrap();
+                let found = remove(&mut txn, &mut dir, &name).unwrap();
                 prop_assert_eq!(Some(found.inode.get()), model.remove(&name));
-                prop_assert!(remove(&mut txn, &dir, &name).is_err());
+                prop_assert!(remove(&mut txn, &mut dir, &name).is_err());
             }
             Step::Replace(at, target) if !model.is_empty() => {
                 let name = at.get(&model.keys().cloned().collect::<Vec<_>>()).clone();
-                set_target(&mut txn, &dir, &name, inode(target), FileType::FIFO).unwrap();
+                set_target(&mut txn, &mut dir, &name, inode(target), FileType::FIFO).unwrap();
                 model.insert(name, target);
             }
             _ => {}

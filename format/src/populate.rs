@@ -1,1 +1,0 @@
-//! Filling a filesystem from a tree of files.
