@@ -1,83 +1,31 @@
 //! Changes committed through the journal or a redo log, cut at every write: the image holds the old state or the new
 //! one.
 
+mod common;
+
 use std::sync::Arc;
 
 use ext4kit_format::commit::{Through, commit, finish_interrupted};
-use ext4kit_format::create::{
-    Identity, InodeCount, JournalParameters, Parameters, Plan, create_filesystem, write_backups,
-};
-use ext4kit_format::disk::features::{Feature, Features};
 use ext4kit_format::disk::inode::Timestamp;
 use ext4kit_format::image::Image;
 use ext4kit_format::journal::{JournalCommit, commit_through_journal, open_internal, recover};
 use ext4kit_format::store::{Effect, Fault, FaultyOperation, MemoryStore, Recorder, Rule, Store, When};
 use ext4kit_format::tree::namespace::{NewInode, NewKind};
 use ext4kit_format::tree::{file, inode, namespace};
-use ext4kit_format::txn::{Overlay, OverlayOptions, commit_new, commit_with_redo_log};
+use ext4kit_format::txn::{Overlay, OverlayOptions, commit_with_redo_log};
 use ext4kit_format::{InodeNumber, Result};
 use ext4kit_testkit::oracle;
 use ext4kit_testkit::seed::Random;
 
 const BLOCKS: u64 = 8192;
 
-fn parameters(checksums: bool, wide: bool) -> Parameters {
-    let mut features = Features::default();
-    for name in [
-        "has_journal",
-        "ext_attr",
-        "dir_index",
-        "filetype",
-        "extent",
-        "flex_bg",
-        "sparse_super",
-        "large_file",
-    ] {
-        features.set(Feature::from_name(name).unwrap(), true);
-    }
-    features.set(Feature::from_name("metadata_csum").unwrap(), checksums);
-    features.set(Feature::from_name("64bit").unwrap(), wide);
-    Parameters {
-        blocks_count: BLOCKS,
-        block_size: 1024,
-        cluster_size: 1024,
-        per_group: None,
-        features,
-        revision: 1,
-        inode_size: 256,
-        inodes: InodeCount::AtLeast(500),
-        flex_groups: 16,
-        reserved_percent: 5.0,
-        resize_blocks: None,
-        journal: Some(JournalParameters { blocks: 1024, fast_commit_blocks: 0 }),
-        orphan_file_blocks: 0,
-        identity: Identity { uuid: [7; 16], hash_seed: [9; 16], ..Identity::default() },
-        time: 1_700_000_000,
-        errors: 1,
-        creator_os: 0,
-        mount_options: 0,
-        hash_version: 1,
-        unsigned_hash: false,
-        raid: (0, 0),
-        encoding: (0, 0),
-        backups: 2,
-        root_owner: (0, 0),
-        root_mode: 0o755,
-        target_is_zero: true,
-        lazy_tables: true,
-    }
-}
-
 fn filesystem(checksums: bool, wide: bool) -> MemoryStore {
-    let store = MemoryStore::new(BLOCKS << 10);
-    let parameters = parameters(checksums, wide);
-    let plan = Plan::new(&parameters).unwrap();
-    let target: Arc<dyn Store> = Arc::new(store);
-    let mut overlay =
-        create_filesystem(Arc::clone(&target), &plan, &parameters, OverlayOptions::default()).unwrap();
-    write_backups(&mut overlay).unwrap();
-    commit_new(&mut overlay).unwrap();
-    MemoryStore::copy_of(target.as_ref()).unwrap()
+    let checksums = if checksums { "metadata_csum" } else { "^metadata_csum" };
+    let wide = if wide { "64bit" } else { "^64bit" };
+    let parameters = common::parameters(BLOCKS, 1024, &format!("{checksums} {wide}"));
+    let (store, mut overlay) = common::filesystem(&parameters);
+    common::commit_clean(&store, &mut overlay);
+    MemoryStore::clone(&store)
 }
 
 /// Creates a folder of files and commits it through the journal.

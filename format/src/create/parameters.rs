@@ -1,6 +1,7 @@
 //! What a filesystem is to be like: every choice made, nothing left to defaults, clock or chance.
 
-use crate::disk::features::Features;
+use crate::disk::features::{Compat, Features, RoCompat};
+use crate::disk::superblock::{REVISION_DYNAMIC, mount_options};
 
 /// How many inodes to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,48 @@ pub struct Parameters {
     pub target_is_zero: bool,
     /// Whether inode tables may be left unwritten for the kernel to zero later.
     pub lazy_tables: bool,
+}
+
+impl Parameters {
+    /// What mke2fs chooses for a filesystem of this size with these features, of normal usage; the rest is left to
+    /// change: no UUID or labels, the time 0, and nothing known of the target.
+    pub fn new(blocks_count: u64, block_size: u32, features: Features) -> Self {
+        let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+        let journal = default_journal_blocks(blocks_count).filter(|_| has_journal);
+        let mut features = features;
+        features.compat.set(Compat::HAS_JOURNAL, journal.is_some());
+        let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
+        let blocks_per_cluster = if bigalloc { 16 } else { 1 };
+        Self {
+            blocks_count,
+            block_size,
+            cluster_size: block_size.saturating_mul(blocks_per_cluster),
+            per_group: None,
+            features,
+            revision: REVISION_DYNAMIC,
+            inode_size: 256,
+            inodes: InodeCount::BytesPerInode(16_384),
+            flex_groups: 16,
+            reserved_percent: 5.0,
+            resize_blocks: None,
+            journal: journal.map(|blocks| JournalParameters { blocks, fast_commit_blocks: 0 }),
+            orphan_file_blocks: default_orphan_file_blocks(blocks_count, blocks_per_cluster),
+            identity: Identity::default(),
+            time: 0,
+            errors: 1,
+            creator_os: 0,
+            mount_options: mount_options::USER_XATTR | mount_options::ACL,
+            hash_version: 1,
+            unsigned_hash: false,
+            raid: (0, 0),
+            encoding: (0, 0),
+            backups: 2,
+            root_owner: (0, 0),
+            root_mode: 0o755,
+            target_is_zero: false,
+            lazy_tables: true,
+        }
+    }
 }
 
 /// How many blocks of journal a filesystem of so many blocks gets, as mke2fs has it; `None` if it is too small.

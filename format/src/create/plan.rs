@@ -323,7 +323,7 @@ fn percent_of(number: u64, percent: f64) -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::create::{Identity, JournalParameters};
+    use crate::create::Identity;
     use crate::disk::features::{Feature, Features};
 
     /// The features that mke2fs 1.47.0 gives an ext4 filesystem.
@@ -353,34 +353,10 @@ pub(crate) mod tests {
     /// Parameters as mke2fs would choose them for an ext4 filesystem.
     pub fn ext4(blocks_count: u64, block_size: u32) -> Parameters {
         Parameters {
-            blocks_count,
-            block_size,
-            cluster_size: block_size,
-            per_group: None,
-            features: ext4_features(),
-            revision: 1,
-            inode_size: 256,
-            inodes: InodeCount::BytesPerInode(16384),
-            flex_groups: 16,
-            reserved_percent: 5.0,
-            resize_blocks: None,
-            journal: crate::create::default_journal_blocks(blocks_count)
-                .map(|blocks| JournalParameters { blocks, fast_commit_blocks: 0 }),
-            orphan_file_blocks: 0,
             identity: Identity { uuid: [0x11; 16], hash_seed: [0x22; 16], ..Identity::default() },
             time: 1_700_000_000,
-            errors: 1,
-            creator_os: 0,
-            mount_options: 0xc,
-            hash_version: 1,
-            unsigned_hash: false,
-            raid: (0, 0),
-            encoding: (0, 0),
-            backups: 2,
-            root_owner: (0, 0),
-            root_mode: 0o755,
             target_is_zero: true,
-            lazy_tables: true,
+            ..Parameters::new(blocks_count, block_size, ext4_features())
         }
     }
 

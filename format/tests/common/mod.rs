@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use ext4kit_format::create::{
-    self, Identity, InodeCount, JournalParameters, Parameters, Plan, create_filesystem, write_backups,
-};
+use ext4kit_format::create::{Identity, InodeCount, Parameters, Plan, create_filesystem, write_backups};
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::{Feature, Features};
 use ext4kit_format::disk::inode::{EXTRA_SIZE, Inode, Timestamp};
@@ -29,40 +27,12 @@ pub fn parameters(blocks_count: u64, block_size: u32, changes: &str) -> Paramete
         let (name, wanted) = name.strip_prefix('^').map_or((name, true), |name| (name, false));
         features.set(Feature::from_name(name).unwrap(), wanted);
     }
-    let has_journal = features.iter().any(|feature| feature.name() == Some("has_journal"));
-    let journal = create::default_journal_blocks(blocks_count).filter(|_| has_journal);
-    if journal.is_none() {
-        features.set(Feature::from_name("has_journal").unwrap(), false);
-    }
-    let bigalloc = features.iter().any(|feature| feature.name() == Some("bigalloc"));
     Parameters {
-        blocks_count,
-        block_size,
-        cluster_size: if bigalloc { block_size * 16 } else { block_size },
-        per_group: None,
-        features,
-        revision: 1,
-        inode_size: 256,
         inodes: InodeCount::BytesPerInode(4096),
-        flex_groups: 16,
-        reserved_percent: 5.0,
-        resize_blocks: None,
-        journal: journal.map(|blocks| JournalParameters { blocks, fast_commit_blocks: 0 }),
-        orphan_file_blocks: 0,
         identity: Identity { uuid: [0x11; 16], hash_seed: [0x22; 16], ..Identity::default() },
         time: TIME.seconds,
-        errors: 1,
-        creator_os: 0,
-        mount_options: 0xc,
-        hash_version: 1,
-        unsigned_hash: false,
-        raid: (0, 0),
-        encoding: (0, 0),
-        backups: 2,
-        root_owner: (0, 0),
-        root_mode: 0o755,
         target_is_zero: true,
-        lazy_tables: true,
+        ..Parameters::new(blocks_count, block_size, features)
     }
 }
 
