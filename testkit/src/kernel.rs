@@ -16,17 +16,22 @@ use crate::tree::Tree;
 /// The tree that the kernel sees in a copy of a store, mounted read-only, or what it said against mounting it.
 /// `None` where no loop mount can be made, after [`skip::missing`].
 pub fn read_tree(store: &dyn Store) -> Option<Result<Tree, String>> {
+    let image = TempImage::of(store).unwrap_or_else(|error| panic!("temporary image: {error}"));
+    look(&image.path(), |root| Tree::of(root).unwrap_or_else(|error| panic!("mounted image: {error}")))
+}
+
+/// Looks at an image that is mounted read-only, given where; or what the kernel said against mounting it.
+/// `None` where no loop mount can be made, after [`skip::missing`].
+pub fn look<T>(image: &Path, see: impl FnOnce(&Path) -> T) -> Option<Result<T, String>> {
     if !can_mount() {
         return None;
     }
-    let image = TempImage::of(store).unwrap_or_else(|error| panic!("temporary image: {error}"));
     let point = tempfile::tempdir().unwrap_or_else(|error| panic!("mount point: {error}"));
-    let mounted = match Mounted::new(&image.path(), point.path()) {
+    let mounted = match Mounted::new(image, point.path()) {
         Ok(mounted) => mounted,
         Err(said) => return Some(Err(said)),
     };
-    let tree = Tree::of(mounted.0).unwrap_or_else(|error| panic!("mounted image: {error}"));
-    Some(Ok(tree))
+    Some(Ok(see(mounted.0)))
 }
 
 /// Whether this process can ask the kernel to mount an ext4 image.

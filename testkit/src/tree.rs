@@ -2,12 +2,13 @@
 //! view of an image and the kernel's.
 //!
 //! Left out is what two faithful copies differ in: inode numbers, sizes and link counts of folders, access
-//! and change times, and which blocks are holes.
+//! and change times, and which blocks are holes; [`data_map`] tells of those.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -109,6 +110,24 @@ impl Tree {
     }
 }
 
+/// The stretches of a file's bytes that are not holes, as the kernel tells them.
+pub fn data_map(path: &Path) -> io::Result<Vec<Range<u64>>> {
+    use rustix::fs::{SeekFrom, seek};
+    let file = File::open(path)?;
+    let size = file.metadata()?.size();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < size {
+        let start = match seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        at = seek(&file, SeekFrom::Hole(start))?;
+        found.push(start..at);
+    }
+    Ok(found)
+}
+
 impl Entry {
     fn of(path: &Path, metadata: &Metadata, same_as: Option<PathBuf>) -> io::Result<Self> {
         let kind = metadata.file_type();
@@ -190,6 +209,19 @@ mod tests {
         assert_eq!(tree.0[Path::new("dir/b")].content, file(Some("a".into())));
         assert_eq!(tree.0[Path::new("link")].content, Content::Symlink(b"dir/b".to_vec()));
         assert_eq!(tree.without("dir").0.len(), 3);
+    }
+
+    #[test]
+    fn holes_are_told() {
+        use std::os::unix::fs::FileExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        file.set_len(3 << 20).unwrap();
+        file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+        let map = data_map(&path).unwrap();
+        assert!(map.iter().any(|data| data.contains(&(1 << 20))), "{map:?}");
+        assert!(map.iter().all(|data| data.end <= 3 << 20));
     }
 
     #[test]
