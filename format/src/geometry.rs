@@ -403,6 +403,26 @@ impl Geometry {
             || [3, 5, 7].into_iter().any(|base| is_power_of(group.0, base))
     }
 
+    /// The groups that hold copies of the superblock, in order, without group 0. They are few, and are found without
+    /// looking at every group.
+    pub fn backup_groups(&self) -> Vec<GroupNumber> {
+        let sparse = self.features.ro_compat.contains(RoCompat::SPARSE_SUPER)
+            || self.features.compat.contains(Compat::SPARSE_SUPER2);
+        if !sparse {
+            return self.groups().skip(1).collect();
+        }
+        let powers = |base: u32| std::iter::successors(Some(base), move |power| power.checked_mul(base));
+        let candidates =
+            [1].into_iter().chain([3, 5, 7].into_iter().flat_map(powers)).chain(self.backup_groups);
+        let mut groups: Vec<GroupNumber> = candidates
+            .map(GroupNumber)
+            .filter(|group| group.0 > 0 && group.0 < self.group_count && self.has_superblock(*group))
+            .collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
     /// Where a group's copy of the superblock lies, if it has one. In group 0 that is the primary.
     pub fn superblock_copy(&self, group: GroupNumber) -> Option<BlockNumber> {
         if group.0 == 0 {
@@ -549,6 +569,9 @@ mod tests {
         let groups: Vec<u32> =
             geometry.groups().filter(|group| geometry.has_superblock(*group)).map(|group| group.0).collect();
         assert_eq!(groups, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+        assert_eq!(geometry.backup_groups().iter().map(|group| group.0).collect::<Vec<_>>(), groups[1..]);
+        let everywhere = Geometry::new(&superblock(2, 32768 * 4, Features::default())).unwrap();
+        assert_eq!(everywhere.backup_groups(), [GroupNumber(1), GroupNumber(2), GroupNumber(3)]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Made {
     /// What a plan makes.
     pub fn new(plan: &Plan, parameters: &Parameters, dry_run: bool) -> Self {
         let geometry = &plan.layout.geometry;
-        let copies = geometry.groups().skip(1).filter_map(|group| geometry.superblock_copy(group));
+        let copies = geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group));
         Self {
             dry_run,
             blocks: geometry.blocks_count(),

@@ -16,7 +16,7 @@ pub fn write_backups(overlay: &mut Overlay) -> Result<()> {
     overlay.seal()?;
     let geometry = overlay.layout().geometry.clone();
     let superblock = group::read_superblock(overlay)?;
-    for group in geometry.groups().skip(1) {
+    for group in geometry.backup_groups() {
         let Some(at) = geometry.superblock_copy(group) else { continue };
         let mut copy = superblock.clone();
         copy.s_block_group_nr.set(low16(group.0));

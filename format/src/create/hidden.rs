@@ -42,13 +42,12 @@ pub(super) fn create_resize_inode(txn: &mut dyn Transaction, parameters: &Parame
     let first = geometry.superblock_block().0.saturating_add(1).saturating_add(table.into());
     let mut list = Vec::new();
     let mut blocks: i64 = 1;
+    let backups = geometry.backup_groups();
     for number in 0..reserved {
         let primary = BlockNumber(first.saturating_add(number.into()));
         // The kernel looks for a copy as far into its group as the primary lies into the first.
-        let copies: Vec<u32> = geometry
-            .groups()
-            .skip(1)
-            .filter(|group| geometry.has_superblock(*group))
+        let copies: Vec<u32> = backups
+            .iter()
             .map(|group| u64::from(group.0).saturating_mul(geometry.blocks_per_group().into()))
             .map(|start| low32(primary.0.saturating_add(start)))
             .take(index(pointers))
