@@ -1,12 +1,13 @@
 //! Filling the new filesystem from a directory (`-d`).
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ext4kit_cli::exit::Failure;
 use ext4kit_cli::time::Now;
 use ext4kit_format::Error;
 use ext4kit_format::disk::inode::Timestamp;
-use ext4kit_format::populate::{DirectorySource, PopulateOptions, populate};
+use ext4kit_format::populate::{DirectorySource, Identity, PopulateOptions, populate};
 use ext4kit_format::txn::{Overlay, forget_old_filesystem};
 
 use crate::extended::Extended;
@@ -34,10 +35,14 @@ pub fn options(extended: &Extended, now: Now) -> PopulateOptions {
 /// the new superblock only at the end: what is left after a failure is no filesystem.
 pub fn fill(
     overlay: &mut Overlay,
-    source: &mut DirectorySource,
+    (mut source, target): (DirectorySource, &Path),
     options: &PopulateOptions,
 ) -> Result<(), Failure> {
-    let filled = forget_old_filesystem(overlay).and_then(|()| populate(overlay, source, options).map(drop));
+    if let Ok(found) = target.metadata() {
+        source.set_target(Identity { device: found.dev(), inode: found.ino() });
+    }
+    let filled =
+        forget_old_filesystem(overlay).and_then(|()| populate(overlay, &mut source, options).map(drop));
     filled.map_err(|error| failure(&error))
 }
 

@@ -101,8 +101,8 @@ fn make(options: &Options, kind: Option<Kind>) -> Result<Made, Failure> {
     let overlay_options = OverlayOptions { data: DataPolicy::WriteThrough, ..OverlayOptions::default() };
     let created = create_filesystem(target.store, &plan, &parameters, overlay_options);
     let mut overlay = created.map_err(|error| failed(&error))?;
-    if let Some(mut source) = source {
-        fill::fill(&mut overlay, &mut source, &fill::options(&extended, now))?;
+    if let Some(source) = source {
+        fill::fill(&mut overlay, (source, &name.path), &fill::options(&extended, now))?;
     }
     write_backups(&mut overlay).and_then(|()| commit_new(&mut overlay)).map_err(|error| failed(&error))?;
     Ok(made)

@@ -254,6 +254,15 @@ fn a_failure_leaves_no_filesystem_and_names_the_file() {
 }
 
 #[test]
+fn the_image_is_not_copied_into_itself() {
+    let folder = Folder::new();
+    let image = folder.source().join("image");
+    let output = mkfs(&["-t", "ext4"], &folder.source(), &image, "8M");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("/image: this is the file"), "{said}");
+}
+
+#[test]
 fn root_options_win_over_the_source() {
     let folder = Folder::new();
     fs::set_permissions(folder.source(), fs::Permissions::from_mode(0o700)).unwrap();

@@ -21,6 +21,8 @@ use crate::num::{index64, low16};
 
 /// The most that Linux lets a list of attribute names, or one value, take.
 const ATTRIBUTE_LIMIT: usize = 64 << 10;
+/// As long as most lists of attribute names are at most.
+const USUAL_LIST: usize = 256;
 /// Longest target of a symbolic link.
 const LINK_LIMIT: usize = 4096;
 
@@ -29,6 +31,8 @@ pub struct DirectorySource {
     path: PathBuf,
     root: OwnedFd,
     copy_attributes: bool,
+    /// A file that must not be in the tree.
+    target: Option<Identity>,
     /// Whether the root was told.
     begun: bool,
     /// Directories whose names are still to be told; the last comes next.
@@ -61,6 +65,7 @@ impl DirectorySource {
             path: path.to_owned(),
             root,
             copy_attributes,
+            target: None,
             begun: false,
             waiting: Vec::new(),
             current: None,
@@ -69,6 +74,11 @@ impl DirectorySource {
             file_size: 0,
             buffer: vec![0; ATTRIBUTE_LIMIT],
         })
+    }
+
+    /// Names the file that the tree is copied into, by device and inode number: finding it in the tree is an error.
+    pub fn set_target(&mut self, target: Identity) {
+        self.target = Some(target);
     }
 
     /// The path on the host, for errors.
@@ -119,6 +129,12 @@ impl DirectorySource {
         let flags = if is_root { AtFlags::EMPTY_PATH } else { AtFlags::SYMLINK_NOFOLLOW };
         let found = fs::statx(directory, name, flags, StatxFlags::BASIC_STATS)
             .map_err(|error| self.failed(&path, error))?;
+        let device = fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        let identity = Identity { device, inode: found.stx_ino };
+        if self.target == Some(identity) {
+            let text = String::from_utf8_lossy(&self.host_path(&path)).into_owned();
+            return Err(Error::Invalid(format!("{text}: this is the file that the tree is copied into")));
+        }
         let kind = self.kind(directory, name, &path, &found)?;
         self.file = None;
         if let Kind::Regular(size) = kind {
@@ -130,9 +146,8 @@ impl DirectorySource {
         }
         let attributes =
             if self.copy_attributes { self.attributes(directory, name, &path)? } else { Vec::new() };
-        let device = fs::makedev(found.stx_dev_major, found.stx_dev_minor);
         let linked = found.stx_nlink > 1 && kind != Kind::Directory;
-        let identity = linked.then_some(Identity { device, inode: found.stx_ino });
+        let identity = linked.then_some(identity);
         Ok(Entry { path, kind, metadata: metadata(&found), attributes, identity })
     }
 
@@ -175,7 +190,13 @@ impl DirectorySource {
         path: &[u8],
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let target = Target::new(self.file.as_ref(), directory, name);
-        let length = match target.list(&mut self.buffer) {
+        // The kernel clears as much memory as the buffer is long, for each file, so the first try is a short one.
+        let short = self.buffer.get_mut(..USUAL_LIST).unwrap_or_default();
+        let listed = match target.list(short) {
+            Err(Errno::RANGE) => target.list(&mut self.buffer),
+            listed => listed,
+        };
+        let length = match listed {
             Ok(length) => length,
             // Not every filesystem knows attributes.
             Err(Errno::OPNOTSUPP) => 0,

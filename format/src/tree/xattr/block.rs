@@ -95,10 +95,16 @@ fn at_inode(inode: &Inode, defect: Defect) -> crate::Error {
 fn find_equal(txn: &dyn Transaction, image: &[u8], change: &Change<'_>) -> Result<Option<BlockNumber>> {
     let Some(sharing) = change.sharing.as_deref() else { return Ok(None) };
     for at in sharing.blocks_like(image) {
-        let (bytes, owners) = load(txn, at)?;
         // What differs between equal blocks is the count of owners and the checksum; the entries tell.
-        if owners < MAX_REFCOUNT && attributes(at, &bytes)? == attributes(at, image)? {
-            return Ok(Some(at));
+        match load(txn, at) {
+            Ok((bytes, owners)) if owners < MAX_REFCOUNT => {
+                if attributes(at, &bytes)? == attributes(at, image)? {
+                    return Ok(Some(at));
+                }
+            }
+            // Somebody else made something else of it.
+            Err(error) if error.is_corruption() => {}
+            other => drop(other?),
         }
     }
     Ok(None)
