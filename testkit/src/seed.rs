@@ -5,6 +5,15 @@ use std::ops::{Deref, DerefMut};
 /// The variable that holds the seed to run with.
 pub const VARIABLE: &str = "EXT4KIT_SEED";
 
+/// The variable that holds how many mutants a fuzzing test tries.
+pub const MUTANTS: &str = "EXT4KIT_MUTANTS";
+
+/// How many mutants a fuzzing test tries: what [`MUTANTS`] says, or else the test's own number.
+pub fn mutants(usual: u32) -> u32 {
+    let given = std::env::var(MUTANTS).ok();
+    given.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{MUTANTS}={text} is not a number")))
+}
+
 /// A generator that names its seed if the test fails.
 #[derive(Debug)]
 pub struct Random {

@@ -1,4 +1,4 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `bench`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `bench`.
 
 mod bench;
 mod layers;
@@ -17,6 +17,7 @@ usage: cargo xtask COMMAND
   tidy      rules about files that no compiler checks
   layers    the direction of dependencies between crates
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
+  fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
   bench     ratios against e2fsprogs; see `cargo xtask bench --help`
 ";
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()),
         ["layers"] => layers::run(&root()),
         ["oracles"] => oracles::run(&root()),
+        ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
         ["bench", rest @ ..] => bench::run(&root(), rest),
         _ => {
             eprint!("{USAGE}");
@@ -62,6 +64,17 @@ fn ci() -> Result<()> {
     })?;
     step("tests", || cargo(&root, &["test", "--workspace", "--quiet"]))?;
     step("oracles", || oracles::run(&root))
+}
+
+/// Runs the fuzzing tests, whose names all say `mutants`, in release, with a number of mutants each and a seed.
+fn fuzz(root: &Path, words: &[&str]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--release", "--workspace", "mutants", "--", "--nocapture"]).current_dir(root);
+    command.env("EXT4KIT_MUTANTS", words.first().unwrap_or(&"200000"));
+    if let Some(seed) = words.get(1) {
+        command.env("EXT4KIT_SEED", seed);
+    }
+    run(&mut command)
 }
 
 fn step(name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -44,10 +44,35 @@ pub(super) fn place(dir: &Inode, logical: LogicalBlock, block: BlockNumber) -> P
     Place::DirectoryBlock { inode: dir.number(), logical: Some(logical), block }
 }
 
-/// Every block of the directory, by its size.
-pub(super) fn all(dir: &Inode, shape: &Shape) -> impl Iterator<Item = LogicalBlock> + use<> {
-    let count = dir.view().size() >> shape.block_bits;
-    (0..u32::try_from(count).unwrap_or(u32::MAX)).map(LogicalBlock)
+/// How many blocks the directory's size stands for, but no more than the filesystem has: a size that is wrong must not
+/// make a walk endless.
+pub(super) fn most(txn: &dyn Transaction, dir: &Inode, shape: &Shape) -> u64 {
+    (dir.view().size() >> shape.block_bits).min(txn.layout().geometry.blocks_count())
+}
+
+/// Every block within the directory's size that is mapped, in order. Holes, which an intact directory has not, are passed
+/// over by segment, since a size that is wrong may stand for billions of them.
+pub(super) fn mapped<'a>(
+    txn: &'a dyn Transaction,
+    dir: &'a Inode,
+    shape: &Shape,
+) -> impl Iterator<Item = Result<LogicalBlock>> + use<'a> {
+    let size = dir.view().size() >> shape.block_bits;
+    let most = usize::try_from(most(txn, dir, shape)).unwrap_or(usize::MAX);
+    let segments = map::segments(txn, dir, LogicalBlock(0)).take_while(move |segment| {
+        segment.as_ref().map_or(true, |segment| u64::from(segment.logical.0) < size)
+    });
+    let blocks = segments.flat_map(move |segment| {
+        let (range, error) = match segment {
+            Ok(segment) => (u64::from(segment.logical.0)..segment.end().min(size), None),
+            Err(error) => (0..0, Some(Err(error))),
+        };
+        range
+            .filter_map(|logical| u32::try_from(logical).ok())
+            .map(|logical| Ok(LogicalBlock(logical)))
+            .chain(error)
+    });
+    blocks.take(most)
 }
 
 /// Where a block of the directory lies; `None` for a hole, which an intact directory has not.

@@ -159,7 +159,7 @@ pub(super) fn lookup(
     let hash = hasher.hash(name).major;
     let mut frames = probe(txn, dir, shape, hash)?;
     // Each leaf is visited once, so their number bounds the walk also where children are named twice.
-    for _ in blocks::all(dir, shape) {
+    for _ in 0..blocks::most(txn, dir, shape) {
         let leaf = child(dir, shape, &frames)?;
         if let Some(found) = linear::lookup_in(txn, dir, shape, leaf, name)? {
             return Ok(Some(found));

@@ -15,8 +15,8 @@ pub(super) fn lookup(
     shape: &Shape,
     name: &[u8],
 ) -> Result<Option<Found>> {
-    for logical in blocks::all(dir, shape) {
-        if let Some(found) = lookup_in(txn, dir, shape, logical, name)? {
+    for logical in blocks::mapped(txn, dir, shape) {
+        if let Some(found) = lookup_in(txn, dir, shape, logical?, name)? {
             return Ok(Some(found));
         }
     }
@@ -53,7 +53,8 @@ pub(super) fn insert(
     if lookup(txn, dir, shape, entry.name)?.is_some() {
         return Err(Error::AlreadyExists(String::from_utf8_lossy(entry.name).into_owned()));
     }
-    for logical in blocks::all(dir, shape) {
+    let blocks = blocks::mapped(txn, dir, shape).collect::<Result<Vec<_>>>()?;
+    for logical in blocks {
         if insert_in(txn, dir, shape, logical, entry)? {
             return Ok(true);
         }

@@ -119,7 +119,8 @@ pub fn for_each(
     if inline::is_inline(dir) {
         return inline::for_each(dir, &shape, visit);
     }
-    for logical in blocks::all(dir, &shape) {
+    for logical in blocks::mapped(txn, dir, &shape) {
+        let logical = logical?;
         let Some((block, bytes)) = blocks::read_leaf(txn, dir, &shape, logical)? else { continue };
         for entry in shape.format.entries(dirent::leaf_area(&bytes, shape.checksummed)) {
             let entry = entry.map_err(|bad| bad.defect.at(blocks::place(dir, logical, block)))?;

@@ -171,3 +171,16 @@ fn bad_names_are_refused() {
     }
     assert!(listing(&txn, &dir).is_empty());
 }
+
+/// A mutant whose `i_size` said four terabytes kept a listing busy with holes for hours.
+#[test]
+fn a_size_that_is_wrong_does_not_make_a_walk_endless() {
+    for form in [INDEXED, Form { indexed: false, ..INDEXED }] {
+        let (mut txn, mut dir) = directory(form);
+        insert(&mut txn, &mut dir, b"name", inode(12), FileType::REGULAR).unwrap();
+        dir.set_size(1 << 42);
+        assert_eq!(listing(&txn, &dir).len(), 1);
+        assert!(lookup(&txn, &dir, b"other").unwrap().is_none());
+        assert!(!is_empty(&txn, &dir).unwrap());
+    }
+}
