@@ -11,7 +11,9 @@ use ext4kit_format::create::InodeCount;
 use ext4kit_format::disk::dirent::{FileType, is_dot};
 use ext4kit_format::disk::inode::{Inode, InodeFlags, Timestamp};
 use ext4kit_format::error::{Error, Result};
-use ext4kit_format::populate::{Entry, Identity, Kind, Metadata, PopulateOptions, Source, populate};
+use ext4kit_format::populate::{
+    Entry, Identity, Kind, Metadata, PopulateOptions, ReadAhead, Source, populate,
+};
 use ext4kit_format::tree::{dir, file, inode, map, namespace};
 use ext4kit_format::txn::Overlay;
 use proptest::prelude::*;
@@ -75,8 +77,10 @@ impl Source for Script {
     }
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        for data in &self.entries[self.next - 1].1 {
-            for at in data.start.max(offset)..data.end.min(offset + buffer.len() as u64) {
+        let (entry, stretches) = &self.entries[self.next - 1];
+        let Kind::Regular(size) = entry.kind else { return Ok(()) };
+        for data in stretches {
+            for at in data.start.max(offset)..data.end.min(size).min(offset + buffer.len() as u64) {
                 buffer[usize::try_from(at - offset).unwrap()] = byte_at(at);
             }
         }
@@ -334,4 +338,53 @@ fn the_order_of_names_makes_no_difference() {
     };
     let reversed = names.iter().rev().cloned().collect();
     assert!(built(names) == built(reversed));
+}
+
+/// Every block of the filesystem that a source fills.
+fn filled(source: &mut dyn Source) -> Vec<u8> {
+    let (store, mut txn) = filesystem(&parameters(8000, 1024, ""));
+    populate(&mut txn, source, &OPTIONS).unwrap();
+    commit_clean(&store, &mut txn);
+    store.to_vec()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn reading_ahead_gives_the_same_bytes(sizes in prop::collection::vec((0u64..40_000, 0u64..30_000, 0u64..9000), 1..60)) {
+        let mut script = Script::new();
+        for (number, (size, start, length)) in sizes.into_iter().enumerate() {
+            let data = [start..start + length, start + length + 100..start + length + 1500];
+            script.add_file(&format!("file{number}"), size, &data);
+        }
+        let plain = filled(&mut script.clone());
+        prop_assert!(plain == filled(&mut ReadAhead::new(script).unwrap()));
+    }
+}
+
+#[test]
+fn a_reader_that_fails_or_is_left_alone_ends() {
+    struct Failing(Script);
+    impl Source for Failing {
+        fn next_entry(&mut self) -> Result<Option<Entry>> {
+            self.0.next_entry()
+        }
+        fn next_data(&mut self, offset: u64) -> Result<Option<Range<u64>>> {
+            if offset < 5000 { self.0.next_data(offset) } else { Err(Error::NotFound("a disk".to_owned())) }
+        }
+        fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            self.0.read(offset, buffer)
+        }
+    }
+    let mut script = Script::new();
+    script.add_file("file", 9000, std::slice::from_ref(&(0..5000)));
+    let (_, mut txn) = filesystem(&parameters(8000, 1024, ""));
+    let mut source = ReadAhead::new(Failing(script.clone())).unwrap();
+    let error = populate(&mut txn, &mut source, &OPTIONS).unwrap_err();
+    assert_eq!(error.to_string(), "/file: a disk: not found");
+    for _ in 0..10_000 {
+        script.add_file("file", 9000, ALL);
+    }
+    drop(ReadAhead::new(script).unwrap());
 }

@@ -7,7 +7,7 @@ use ext4kit_cli::exit::Failure;
 use ext4kit_cli::time::Now;
 use ext4kit_format::Error;
 use ext4kit_format::disk::inode::Timestamp;
-use ext4kit_format::populate::{DirectorySource, Identity, PopulateOptions, populate};
+use ext4kit_format::populate::{DirectorySource, Identity, PopulateOptions, ReadAhead, populate};
 use ext4kit_format::txn::{Overlay, forget_old_filesystem};
 
 use crate::extended::Extended;
@@ -41,8 +41,8 @@ pub fn fill(
     if let Ok(found) = target.metadata() {
         source.set_target(Identity { device: found.dev(), inode: found.ino() });
     }
-    let filled =
-        forget_old_filesystem(overlay).and_then(|()| populate(overlay, &mut source, options).map(drop));
+    let filled = forget_old_filesystem(overlay)
+        .and_then(|()| populate(overlay, &mut ReadAhead::new(source)?, options).map(drop));
     filled.map_err(|error| failure(&error))
 }
 

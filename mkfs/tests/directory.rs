@@ -292,3 +292,49 @@ fn trees_deeper_than_any_path_are_copied() {
     let run = oracle::run_on("dumpe2fs", &["-h"], &image);
     assert!(run.is_none_or(|run| run.stdout.contains("Free inodes:")));
 }
+
+/// Field case: the umask, or modes that lock their owner out, came out other than they were. Without root, what cannot
+/// be read is an error that names it.
+#[test]
+fn modes_are_kept_whoever_copies() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let folder = Folder::new();
+    let path = |name: &str| folder.source().join(name);
+    fs::create_dir(path("d")).unwrap();
+    fs::write(path("d/file"), b"x").unwrap();
+    // The program's own folder may be closed to others.
+    let program = folder.temporary.path().join("mkfs");
+    fs::copy(env!("CARGO_BIN_EXE_ext4kit-mkfs"), &program).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        fs::set_permissions(folder.temporary.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        for name in ["", "d", "d/file"] {
+            lchown(path(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    // Last, for a change of owner clears some of it.
+    for (name, mode) in [("d/file", 0o4444), ("d", 0o555)] {
+        fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let image = folder.image();
+    let run = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(&program).arg(folder.source()).arg(&image);
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.output().unwrap()
+    };
+    let script = "umask 077; exec \"$1\" -q -F -t ext4 -d \"$2\" \"$3\" 8M";
+    assert_made(&run(script), &image);
+    for (name, mode) in [("/d", "Mode:  0555"), ("/d/file", "Mode:  04444")] {
+        let Some(run) = oracle::run_on("debugfs", &["-R", &format!("stat {name}")], &image) else { return };
+        assert!(run.stdout.contains(mode), "{}", run.stdout);
+    }
+    fs::set_permissions(path("d"), fs::Permissions::from_mode(0o0)).unwrap();
+    let output = run(script);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("/source/d: Permission denied"), "{said}");
+    fs::set_permissions(path("d"), fs::Permissions::from_mode(0o700)).unwrap();
+}

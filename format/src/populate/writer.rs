@@ -74,6 +74,9 @@ struct Writer {
     directories: Vec<Directory>,
     by_path: FxHashMap<Vec<u8>, usize>,
     linked: FxHashMap<Identity, InodeNumber>,
+    /// Groups without a free inode, each with the group that was found to have some instead, so that full groups are not
+    /// looked through again for every file.
+    filled: FxHashMap<GroupNumber, GroupNumber>,
     /// How many directories at the top were placed.
     spread: u32,
     summary: Summary,
@@ -98,6 +101,7 @@ impl Writer {
             directories: Vec::new(),
             by_path: FxHashMap::default(),
             linked: FxHashMap::default(),
+            filled: FxHashMap::default(),
             spread,
             summary: Summary::default(),
         }
@@ -259,7 +263,13 @@ impl Writer {
 
     /// Takes an inode of a kind near a group; its mode gets the permissions later.
     fn fresh(&mut self, txn: &mut dyn Transaction, near: GroupNumber, kind: FileKind) -> Result<Inode> {
-        let number = txn.allocate_inode(near, kind == FileKind::Directory)?;
+        let first = self.filled.get(&near).copied().unwrap_or(near);
+        let number = txn.allocate_inode(first, kind == FileKind::Directory)?;
+        if let Some((found, _)) = txn.layout().geometry.inode_place(number)
+            && found != near
+        {
+            self.filled.insert(near, found);
+        }
         let mut inode = Inode::fresh(number, index(txn.layout().geometry.inode_size()), EXTRA_SIZE);
         inode.set_mode(kind.mode_bits());
         inode.set_creation_time(self.options.created);
