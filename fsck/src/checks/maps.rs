@@ -196,10 +196,10 @@ fn walk_block_map(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, vis
             continue;
         }
         let span = 1u64 << per_block_bits.saturating_mul(next.level);
-        for (at, word) in (0u64..).zip(words).rev() {
+        for (at, word) in words.iter().enumerate().rev() {
             let block = u32::from_le_bytes(*word);
             if block != 0 {
-                let logical = next.logical.saturating_add(at.saturating_mul(span));
+                let logical = next.logical.saturating_add(ext4kit_format::num::wide(at).saturating_mul(span));
                 pending.push(Pointers { block, level: next.level.saturating_sub(1), logical });
             }
         }
