@@ -10,7 +10,9 @@ use ext4kit_format::error::Result;
 use ext4kit_format::store::Store;
 
 use crate::checks::context::Context;
-use crate::checks::{bitmaps, claims, connect, directories, groups, inodes, journal, links, shared, superblock};
+use crate::checks::{
+    bitmaps, claims, connect, directories, groups, inodes, journal, links, shared, superblock,
+};
 use crate::finding::{Finding, Grade, Problem, SuperblockProblem};
 use crate::opening;
 
@@ -114,7 +116,9 @@ pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn O
         matches!(finding.problem, Problem::Superblock(SuperblockProblem::LargerThanDevice { .. }))
     });
     let mut context = Context::new(&opened, observer);
-    early.into_iter().for_each(|finding| context.report(finding));
+    for finding in early {
+        context.report(finding);
+    }
     if too_large && opened.source.store().size() < 1 << 16 {
         context.summary.stopped = true;
         return Ok(context.finish());

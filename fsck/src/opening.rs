@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ext4kit_format::disk::features::{Compat, Incompat};
 use ext4kit_format::disk::group_desc::GroupDescriptor;
+use ext4kit_format::disk::mmp::{MmpBlock, MmpState};
 use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::geometry::Geometry;
@@ -40,7 +41,7 @@ pub struct Opened {
 /// Opens a filesystem for a check.
 pub fn open(store: Arc<dyn Store>, options: &Options) -> Result<Opened> {
     let mut findings = Vec::new();
-    let (mut superblock, layout, copy) = find_superblock(store.as_ref(), options, &mut findings)?;
+    let (superblock, layout, copy) = find_superblock(store.as_ref(), options, &mut findings)?;
     check_repairable(superblock.features())?;
     let held = store.size() >> layout.geometry.block_bits();
     let blocks = layout.geometry.blocks_count();
@@ -48,14 +49,33 @@ pub fn open(store: Arc<dyn Store>, options: &Options) -> Result<Opened> {
         findings.push(Finding::new(Place::Superblock, SuperblockProblem::LargerThanDevice { blocks, held }));
     }
     let source = Source::new(store, layout);
+    refuse_in_use(&source, &superblock)?;
     let groups = read_groups(&source, copy, &mut findings);
-    let mut opened = Opened { source, superblock: superblock.clone(), groups, copy, replayed: false, findings };
+    let mut opened =
+        Opened { source, superblock: superblock.clone(), groups, copy, replayed: false, findings };
     if options.replay && superblock.features().incompat.contains(Incompat::RECOVER) && blocks <= held {
         opened.replay();
-        superblock = opened.superblock.clone();
-        check_readable(superblock.features())?;
+        check_readable(opened.superblock.features())?;
     }
     Ok(opened)
+}
+
+/// Refuses a filesystem whose protection block says that another check runs, or what cannot be understood.
+fn refuse_in_use(source: &Source, superblock: &Superblock) -> Result<()> {
+    let block = BlockNumber(superblock.s_mmp_block.get());
+    if !superblock.features().incompat.contains(Incompat::MMP) || !source.layout().geometry.contains(block) {
+        return Ok(());
+    }
+    let Ok(bytes) = source.block(block) else { return Ok(()) };
+    match MmpBlock::parse(&bytes).map(MmpBlock::state) {
+        Ok(MmpState::Fsck) => {
+            Err(Error::InUse("its protection block says that a check is running".to_owned()))
+        }
+        Ok(MmpState::Unknown(sequence)) => {
+            Err(Error::InUse(format!("its protection block has the unknown sequence {sequence:#x}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The superblock to check by. All copies are tried where the primary cannot be used, unless one was asked for.
@@ -94,7 +114,8 @@ fn find_superblock(
                     && layout.geometry.block_size() == block_size
                 {
                     let why = error.to_string();
-                    findings.push(Finding::new(Place::Superblock, SuperblockProblem::CopyUsed { block, why }));
+                    findings
+                        .push(Finding::new(Place::Superblock, SuperblockProblem::CopyUsed { block, why }));
                     return Ok((superblock, layout, Some(block)));
                 }
             }
@@ -114,7 +135,8 @@ fn usable(store: &dyn Store, choice: SuperblockChoice) -> Result<(Superblock, La
     superblock.verify_checksum().map_err(|defect| defect.at(Place::Superblock))?;
     let layout = Layout::new(&superblock)?;
     // Memory is sized by these counts; a real filesystem may be cut short, but not to less than its tables.
-    let inodes = u64::from(layout.geometry.inodes_count()).saturating_mul(layout.geometry.inode_size().into());
+    let inodes =
+        u64::from(layout.geometry.inodes_count()).saturating_mul(layout.geometry.inode_size().into());
     if inodes > store.size() || layout.geometry.blocks_count() >> 3 > store.size() {
         return Err(ext4kit_format::Defect::Contradiction(format!(
             "inode tables of {inodes} bytes do not fit a device of {} bytes",
@@ -126,14 +148,19 @@ fn usable(store: &dyn Store, choice: SuperblockChoice) -> Result<(Superblock, La
 }
 
 /// Every descriptor; those of a copy where the primary ones make no sense and the copy's do.
-fn read_groups(source: &Source, copy: Option<BlockNumber>, findings: &mut Vec<Finding>) -> Vec<GroupDescriptor> {
+fn read_groups(
+    source: &Source,
+    copy: Option<BlockNumber>,
+    findings: &mut Vec<Finding>,
+) -> Vec<GroupDescriptor> {
     let geometry = &source.layout().geometry;
     let primary = |table_block: u32| Some(geometry.descriptor_table_block(table_block));
     let mut from_copy = None;
     if let Some(copy) = copy {
         let distance = |table_block: u32| copy.checked_add(u64::from(table_block).saturating_add(1));
         let leading = geometry.leading_descriptor_blocks();
-        from_copy = Some(read_table(source, |block| if block < leading { distance(block) } else { primary(block) }));
+        from_copy =
+            Some(read_table(source, |block| if block < leading { distance(block) } else { primary(block) }));
     }
     let groups = match from_copy {
         Some(groups) if plausible(geometry, &groups) => return groups,
@@ -158,7 +185,9 @@ fn read_table(source: &Source, place: impl Fn(u32) -> Option<BlockNumber>) -> Ve
     let mut groups = Vec::new();
     for table_block in 0..geometry.descriptor_blocks() {
         let bytes = place(table_block).and_then(|at| source.block(at).ok());
-        let left = geometry.group_count().saturating_sub(table_block.saturating_mul(geometry.descriptors_per_block()));
+        let left = geometry
+            .group_count()
+            .saturating_sub(table_block.saturating_mul(geometry.descriptors_per_block()));
         for within in 0..left.min(geometry.descriptors_per_block()) {
             let at = index(within).saturating_mul(size);
             let record = bytes.as_ref().and_then(|bytes| bytes.get(at..at.saturating_add(size)));
@@ -181,9 +210,8 @@ fn plausible(geometry: &Geometry, groups: &[GroupDescriptor]) -> bool {
 /// The runs of blocks that hold the internal journal, in file order.
 pub fn journal_runs(txn: &dyn Transaction, number: InodeNumber) -> Result<Vec<BlockRun>> {
     let journal = inode::read_unverified(txn, number)?;
-    let blocks = map::block_limit(txn, &journal).min(
-        journal.view().size().div_ceil(txn.layout().geometry.block_size().into()),
-    );
+    let blocks = map::block_limit(txn, &journal)
+        .min(journal.view().size().div_ceil(txn.layout().geometry.block_size().into()));
     let mut runs = Vec::new();
     let mut next = 0;
     for segment in map::segments(txn, &journal, LogicalBlock(0)) {
@@ -210,7 +238,8 @@ impl Opened {
         match self.replay_inner() {
             Ok(blocks) => {
                 self.replayed = true;
-                self.findings.push(Finding::new(Place::JournalBlock(0), JournalProblem::ReplayDue { blocks }));
+                self.findings
+                    .push(Finding::new(Place::JournalBlock(0), JournalProblem::ReplayDue { blocks }));
             }
             Err(problem) => {
                 self.source.overlay.discard();
@@ -247,7 +276,8 @@ impl Opened {
         });
         let done = done.map_err(damaged)?;
         if scan.stop().is_damage() || !done.bad_copies.is_empty() {
-            let why = if scan.stop().is_damage() { "its end is not whole" } else { "a copy has a wrong checksum" };
+            let why =
+                if scan.stop().is_damage() { "its end is not whole" } else { "a copy has a wrong checksum" };
             let problem = JournalProblem::LogDamaged { why: why.to_owned() };
             self.findings.push(Finding::new(Place::JournalBlock(0), problem));
         }
@@ -266,7 +296,9 @@ impl Opened {
         if layout.geometry.group_count() != self.source.layout().geometry.group_count()
             && layout.geometry.blocks_count() > self.source.store().size() >> layout.geometry.block_bits()
         {
-            return Err(JournalProblem::LogDamaged { why: "it makes the filesystem larger than its device".to_owned() });
+            return Err(JournalProblem::LogDamaged {
+                why: "it makes the filesystem larger than its device".to_owned(),
+            });
         }
         self.source.overlay.set_layout(layout);
         self.superblock = superblock;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use ext4kit_cli::json::Schema;
 use ext4kit_cli::exit::OneLine;
+use ext4kit_cli::json::Schema;
 use ext4kit_cli::progress::{Progress, Step};
 use serde::Serialize;
 

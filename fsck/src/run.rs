@@ -63,11 +63,16 @@ fn check_options(options: &Options) -> Result<(), Failure> {
     if let Some((option, _, what)) = unbuilt.into_iter().find(|(_, given, _)| *given) {
         return Err(Failure::usage(option, format!("{what} is not built yet")));
     }
-    for option in options.extended.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()) {
+    for option in options.extended.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty())
+    {
         let name = option.split('=').next().unwrap_or(option);
         match name {
             // A check that writes nothing does these anyway, or has no use for them.
-            "nodiscard" | "no_optimize_extents" | "no_inode_count_fullmap" | "inode_count_fullmap" | "readahead_kb"
+            "nodiscard"
+            | "no_optimize_extents"
+            | "no_inode_count_fullmap"
+            | "inode_count_fullmap"
+            | "readahead_kb"
             | "ea_ver" => {}
             "journal_only" | "fragcheck" | "discard" | "optimize_extents" | "bmap2extent" | "fixes_only"
             | "check_encoding" | "unshare_blocks" => {

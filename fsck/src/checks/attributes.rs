@@ -1,6 +1,6 @@
 //! Extended attributes: in inodes, in blocks that inodes share, and in inodes of their own.
 
-use ext4kit_format::disk::features::Incompat;
+use ext4kit_format::disk::features::{Compat, Incompat};
 use ext4kit_format::disk::inode::{InodeFlags, InodeView};
 use ext4kit_format::disk::xattr::{self, Area, NameIndex, Value};
 use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, Place};
@@ -26,12 +26,22 @@ pub fn in_inode(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
 }
 
 /// Reads what an inode's attribute block tells; the block itself is checked once for all its owners.
-pub fn of_block(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, seen: &mut Seen) -> bool {
+pub fn of_block(
+    context: &mut Context<'_>,
+    number: InodeNumber,
+    view: InodeView<'_>,
+    seen: &mut Seen,
+) -> bool {
     let block = view.attribute_block();
     if block.0 == 0 {
         return false;
     }
     let place = Place::Inode(number);
+    if !context.features().compat.contains(Compat::EXT_ATTR) {
+        let problem = InodeProblem::FieldNotZero { field: "i_file_acl", value: block.0 };
+        context.find(place, problem);
+        return false;
+    }
     let run = BlockRun::single(block);
     if !context.geometry().contains(block) {
         context.find(place, Problem::BlockInvalid { block });
@@ -56,7 +66,12 @@ pub fn of_block(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
 }
 
 /// What one entry tells, without judging it.
-fn note(context: &mut Context<'_>, owner: (InodeNumber, InodeView<'_>), entry: &xattr::Entry<'_>, seen: &mut Seen) {
+fn note(
+    context: &mut Context<'_>,
+    owner: (InodeNumber, InodeView<'_>),
+    entry: &xattr::Entry<'_>,
+    seen: &mut Seen,
+) {
     match entry.value {
         Value::Here(value) if entry.index == NameIndex::SYSTEM && entry.name == b"data" => {
             seen.inline = Some(value.len());
@@ -78,7 +93,11 @@ fn note(context: &mut Context<'_>, owner: (InodeNumber, InodeView<'_>), entry: &
 }
 
 /// Whether a value's inode counts its references, as opposed to naming its only owner.
-fn is_plain_reference(context: &Context<'_>, owner: (InodeNumber, InodeView<'_>), value: InodeNumber) -> bool {
+fn is_plain_reference(
+    context: &Context<'_>,
+    owner: (InodeNumber, InodeView<'_>),
+    value: InodeNumber,
+) -> bool {
     let Some((bytes, range)) = context.inode_block(value) else { return false };
     let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok()) else { return false };
     let named = view.head().i_mtime.get() == owner.0.get() && view.generation() == owner.1.generation();

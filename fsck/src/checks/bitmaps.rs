@@ -47,7 +47,12 @@ struct Stretch {
 }
 
 /// Compares a bitmap with what was found in use, 64 bits at a time.
-fn compare(stored: Bits<'_>, limit: u32, used: impl Fn(u32) -> bool, used_word: impl Fn(u32) -> u64) -> Vec<Stretch> {
+fn compare(
+    stored: Bits<'_>,
+    limit: u32,
+    used: impl Fn(u32) -> bool,
+    used_word: impl Fn(u32) -> u64,
+) -> Vec<Stretch> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut at = 0u32;
     while at < limit {
@@ -130,7 +135,9 @@ fn blocks(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
                     found.push((place.clone(), Problem::BlockPaddingUnset {}));
                 }
                 let bits = geometry.clusters_per_group();
-                if let Some((stored, computed)) = checksum(context, &bytes, bits, descriptor.block_bitmap_checksum) {
+                if let Some((stored, computed)) =
+                    checksum(context, &bytes, bits, descriptor.block_bitmap_checksum)
+                {
                     found.push((place, Problem::BlockChecksumWrong { stored, computed }));
                 }
             }
@@ -177,8 +184,10 @@ fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
     let start = index(group.0).saturating_mul(index(limit));
     let states = context.states.get(start..start.saturating_add(index(limit))).unwrap_or_default();
     let used = |bit: u32| states.get(index(bit)).is_some_and(|state| state & known::USED != 0);
-    let taken = u32::try_from(states.iter().filter(|state| **state & known::USED != 0).count()).unwrap_or(u32::MAX);
-    let directory = |state: &&u8| **state & (known::USED | known::HIDDEN) == known::USED && **state & known::KIND == 2;
+    let taken =
+        u32::try_from(states.iter().filter(|state| **state & known::USED != 0).count()).unwrap_or(u32::MAX);
+    let directory =
+        |state: &&u8| **state & (known::USED | known::HIDDEN) == known::USED && **state & known::KIND == 2;
     let directories = u32::try_from(states.iter().filter(directory).count()).unwrap_or(u32::MAX);
     let counted = limit.saturating_sub(taken);
     totals.free_inodes = totals.free_inodes.saturating_add(counted.into());
@@ -192,11 +201,14 @@ fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
         match context.source.block(descriptor.inode_bitmap) {
             Err(error) => found.push((place, Problem::Unreadable { why: error.to_string() })),
             Ok(bytes) => {
-                let word = |bit: u32| (0..64).fold(0u64, |word, at| {
-                    word | u64::from(used(bit.saturating_add(at))).wrapping_shl(at)
-                });
+                let word = |bit: u32| {
+                    (0..64).fold(0u64, |word, at| {
+                        word | u64::from(used(bit.saturating_add(at))).wrapping_shl(at)
+                    })
+                };
                 for stretch in compare(Bits(&bytes), limit, used, word) {
-                    let first = geometry.inode_at(group, stretch.start).map_or(0, ext4kit_format::InodeNumber::get);
+                    let first =
+                        geometry.inode_at(group, stretch.start).map_or(0, ext4kit_format::InodeNumber::get);
                     let problem = if stretch.marked {
                         Problem::InodesMarked { start: first, length: stretch.length }
                     } else {
@@ -207,7 +219,9 @@ fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
                 if !padding_is_set(&bytes, limit) {
                     found.push((place.clone(), Problem::InodePaddingUnset {}));
                 }
-                if let Some((stored, computed)) = checksum(context, &bytes, limit, descriptor.inode_bitmap_checksum) {
+                if let Some((stored, computed)) =
+                    checksum(context, &bytes, limit, descriptor.inode_bitmap_checksum)
+                {
                     found.push((place, Problem::InodeChecksumWrong { stored, computed }));
                 }
             }

@@ -112,7 +112,8 @@ impl Claims {
     }
 
     fn first_overlap(&self, run: BlockRun) -> BlockNumber {
-        let at = self.metadata.partition_point(|known| known.start.0.saturating_add(known.length) <= run.start.0);
+        let at =
+            self.metadata.partition_point(|known| known.start.0.saturating_add(known.length) <= run.start.0);
         let start = self.metadata.get(at).map_or(run.start.0, |known| known.start.0);
         BlockNumber(start.max(run.start.0))
     }

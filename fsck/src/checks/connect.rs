@@ -42,14 +42,12 @@ pub fn check(context: &mut Context<'_>) {
             if directory.inode == InodeNumber::ROOT || context.orphans.contains(&directory.inode) {
                 break;
             }
-            match find(directory.parent) {
-                Some(parent) => at = parent,
-                None => {
-                    let problem = Problem::Unconnected { inode: directory.inode, parent: directory.dotdot };
-                    context.find(Place::Inode(directory.inode), problem);
-                    break;
-                }
-            }
+            let Some(parent) = find(directory.parent) else {
+                let problem = Problem::Unconnected { inode: directory.inode, parent: directory.dotdot };
+                context.find(Place::Inode(directory.inode), problem);
+                break;
+            };
+            at = parent;
         }
         for at in followed {
             mark(&mut ways, at, Way::Done);

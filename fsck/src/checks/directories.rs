@@ -2,14 +2,14 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use ext4kit_format::disk::dirent::{self, Entry, EntryFormat, INLINE_ENTRIES};
 use ext4kit_format::disk::dirhash;
 use ext4kit_format::disk::features::Incompat;
 use ext4kit_format::disk::inode::{InodeFlags, InodeView};
 use ext4kit_format::disk::xattr::{Area, NameIndex, Value};
-use ext4kit_format::num::{index64, wide};
+use ext4kit_format::num::wide;
 use ext4kit_format::txn::Owner;
 use ext4kit_format::{BlockNumber, InodeNumber, LogicalBlock, Place};
 
@@ -103,7 +103,7 @@ fn check_directory(context: &mut Context<'_>, at: usize, number: InodeNumber, vi
         }
     }
     let tree = if flags.contains(InodeFlags::INDEX) && context.layout.has_directory_index() {
-        let map: FxHashMap<u32, BlockNumber> = blocks.iter().copied().collect();
+        let map: index::Blocks = blocks.iter().copied().collect();
         index::read(context, &current, &map)
     } else {
         None
@@ -120,8 +120,7 @@ fn check_block(
     (logical, block): (u32, BlockNumber),
     (tree, names): (Option<&Tree>, &mut Names),
 ) {
-    let place =
-        Place::DirectoryBlock { inode: current.number, logical: Some(LogicalBlock(logical)), block };
+    let place = Place::DirectoryBlock { inode: current.number, logical: Some(LogicalBlock(logical)), block };
     let bytes = match context.source.block(block) {
         Ok(bytes) => bytes,
         Err(error) => return context.find(place, Problem::Unreadable { why: error.to_string() }),
@@ -203,7 +202,12 @@ fn check_entries(
     }
 }
 
-fn check_dot(context: &mut Context<'_>, current: &Current<'_>, entry: &Entry<'_>, (place, which): (&Place, usize)) {
+fn check_dot(
+    context: &mut Context<'_>,
+    current: &Current<'_>,
+    entry: &Entry<'_>,
+    (place, which): (&Place, usize),
+) {
     if which == 0 {
         if entry.name != b"." || entry.inode.is_none() {
             return context.find(place.clone(), Problem::DotMissing {});
@@ -244,7 +248,12 @@ fn text(name: &[u8]) -> String {
 }
 
 /// Checks an entry that is not a dot.
-fn check_entry(context: &mut Context<'_>, current: &Current<'_>, entry: &Entry<'_>, (place, names): (&Place, &mut Names)) {
+fn check_entry(
+    context: &mut Context<'_>,
+    current: &Current<'_>,
+    entry: &Entry<'_>,
+    (place, names): (&Place, &mut Names),
+) {
     let Some(inode) = entry.inode else { return };
     let offset = u32::try_from(entry.offset).unwrap_or(u32::MAX);
     let find = |context: &mut Context<'_>, problem: Problem| context.find(place.clone(), problem);
@@ -306,16 +315,14 @@ fn check_entry(context: &mut Context<'_>, current: &Current<'_>, entry: &Entry<'
 
 /// An entry that names an inode which pass 1 did not find in use.
 fn unused(context: &mut Context<'_>, (inode, offset): (InodeNumber, u32), name: String, place: &Place) {
-    let hidden = context.geometry().inode_place(inode).is_some_and(|(group, at)| at >= context.used_part(group));
+    let hidden =
+        context.geometry().inode_place(inode).is_some_and(|(group, at)| at >= context.used_part(group));
     let alive = hidden
         && context.inode_block(inode).is_some_and(|(bytes, range)| {
             bytes.get(range).and_then(|slot| InodeView::new(slot).ok()).is_some_and(|view| view.links() > 0)
         });
-    let problem = if alive {
-        Problem::InodeInUnusedPart { inode }
-    } else {
-        Problem::InodeFree { offset, inode, name }
-    };
+    let problem =
+        if alive { Problem::InodeInUnusedPart { inode } } else { Problem::InodeFree { offset, inode, name } };
     context.find(place.clone(), problem);
 }
 
@@ -357,7 +364,7 @@ fn check_inline(context: &mut Context<'_>, current: &Current<'_>) {
     if let Some(Value::Here(value)) = rest.map(|entry| entry.value)
         && !value.is_empty()
     {
-        if index64(wide(value.len())) % 4 != 0 {
+        if !value.len().is_multiple_of(4) {
             let why = format!("{} bytes of entries", value.len());
             context.find(place.clone(), Problem::InlineDamaged { why });
         }

@@ -12,6 +12,9 @@ use super::context::Context;
 use super::directories::Current;
 use crate::finding::DirectoryProblem as Problem;
 
+/// Where each block of a directory lies.
+pub type Blocks = FxHashMap<u32, BlockNumber>;
+
 /// What a tree says of the blocks of its directory.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -32,7 +35,7 @@ struct Pending {
 }
 
 /// Walks the tree of a directory; `None` where its root cannot be used.
-pub fn read(context: &mut Context<'_>, current: &Current<'_>, blocks: &FxHashMap<u32, BlockNumber>) -> Option<Tree> {
+pub fn read(context: &mut Context<'_>, current: &Current<'_>, blocks: &Blocks) -> Option<Tree> {
     let root_block = *blocks.get(&0)?;
     let place = |logical: u32, block| Place::DirectoryBlock {
         inode: current.number,

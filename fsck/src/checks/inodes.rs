@@ -157,7 +157,7 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
     let wrong = if number == InodeNumber::BOOT_LOADER {
         view.is_directory()
     } else {
-        (view.mode() != 0 && !regular) || (needs_file && !regular)
+        !regular && (view.mode() != 0 || needs_file)
     };
     if wrong {
         context.find(place, Problem::ReservedModeWrong { mode: view.mode() });
@@ -173,7 +173,9 @@ fn check_used(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_
     let mut state = known::USED | FileType::from_mode(view.mode()).0 & known::KIND;
     let superblock = context.superblock;
     let hidden = [superblock.s_prj_quota_inum.get(), superblock.s_orphan_file_inum.get()];
-    if hidden.contains(&number.get()) && view.kind() == Some(FileKind::Regular) || (orphan && view.links() == 0) {
+    if hidden.contains(&number.get()) && view.kind() == Some(FileKind::Regular)
+        || (orphan && view.links() == 0)
+    {
         state |= known::HIDDEN;
     }
     if flags.contains(InodeFlags::EA_INODE) {
@@ -339,7 +341,8 @@ impl Collector<'_, '_> {
         let bits = self.context.geometry().cluster_bits();
         let mask = (1u64 << bits).saturating_sub(1);
         if piece.physical & mask != piece.logical & mask && bits > 0 {
-            let problem = MapProblem::ClusterMisaligned { logical: piece.logical, block: BlockNumber(piece.physical) };
+            let problem =
+                MapProblem::ClusterMisaligned { logical: piece.logical, block: BlockNumber(piece.physical) };
             self.find(Place::Inode(self.number), problem);
         }
         let mut first = piece.physical >> bits;
@@ -347,7 +350,8 @@ impl Collector<'_, '_> {
         let same = self.previous.is_some_and(|before| {
             bits > 0
                 && before.physical.saturating_add(before.length.saturating_sub(1)) >> bits == first
-                && before.logical.saturating_add(before.length.saturating_sub(1)) >> bits == piece.logical >> bits
+                && before.logical.saturating_add(before.length.saturating_sub(1)) >> bits
+                    == piece.logical >> bits
         });
         if same {
             first = first.saturating_add(1);
@@ -356,7 +360,8 @@ impl Collector<'_, '_> {
             self.context.claims.claim(cluster);
         }
         self.clusters = self.clusters.saturating_add(last.saturating_add(1).saturating_sub(first));
-        if self.previous.is_some_and(|before| before.physical.saturating_add(before.length) != piece.physical) {
+        if self.previous.is_some_and(|before| before.physical.saturating_add(before.length) != piece.physical)
+        {
             self.fragmented = true;
         }
         self.previous = Some(piece);
@@ -425,7 +430,8 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
         }
     }
     let inline = flags.contains(InodeFlags::INLINE_DATA);
-    let mapped = !inline && !(kind == Some(FileKind::Symlink) && special::is_fast_symlink(view));
+    let short = kind == Some(FileKind::Symlink) && special::is_fast_symlink(view);
+    let mapped = !inline && !short;
     let (source, layout) = (context.source, context.layout);
     let mut collector = Collector {
         context,
@@ -491,7 +497,7 @@ fn check_size(
             return context.find(Place::Inode(number), Problem::DirectoryEmpty { inode: number });
         }
         let slack = u64::from(context.superblock.s_prealloc_dir_blocks) << bits;
-        let aligned = size & ((1 << bits) - 1) == 0;
+        let aligned = size >> bits << bits == size;
         if !aligned || size > wanted || wanted.saturating_sub(size) > slack {
             context.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
         }
@@ -506,7 +512,11 @@ fn check_size(
     let extents = view.flags().contains(InodeFlags::EXTENTS);
     let per_block = u64::from(context.geometry().pointers_per_block());
     let squared = per_block.saturating_mul(per_block);
-    let mapped = per_block.saturating_mul(squared).saturating_add(squared).saturating_add(per_block).saturating_add(12);
+    let mapped = per_block
+        .saturating_mul(squared)
+        .saturating_add(squared)
+        .saturating_add(per_block)
+        .saturating_add(12);
     let most = if extents { u64::from(u32::MAX).saturating_add(1) } else { mapped };
     // With clusters, the rest of the last cluster may be mapped behind the end.
     let mask = (1u64 << context.geometry().cluster_bits()).saturating_sub(1);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
-use ext4kit_format::disk::inode::{FileKind, InodeView};
+use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView};
+use ext4kit_format::disk::jbd2::superblock::JournalSuperblock;
 use ext4kit_format::disk::orphan;
 use ext4kit_format::error::Error;
 use ext4kit_format::journal::{Journal, LogBlocks};
@@ -51,23 +52,49 @@ fn journal(context: &Context<'_>) -> Vec<Problem> {
     if view.kind() != Some(FileKind::Regular) || view.links() == 0 {
         return invalid("it is not a regular file");
     }
+    if view.flags().contains(InodeFlags::ENCRYPTED) {
+        return invalid("it is marked as encrypted");
+    }
     let runs = match journal_runs(&context.source.overlay, number) {
         Ok(runs) => runs,
         Err(error) => return invalid(&error.to_string()),
     };
     let blocks =
-        match LogBlocks::internal(Arc::clone(context.source.store()), context.geometry().block_size(), &runs) {
+        match LogBlocks::internal(Arc::clone(context.source.store()), context.geometry().block_size(), &runs)
+        {
             Ok(blocks) => blocks,
             Err(error) => return invalid(&error.to_string()),
         };
     match Journal::open(blocks) {
         Ok(journal) => {
+            if let Some(why) = foreign_fields(journal.superblock()) {
+                return vec![Problem::SuperblockDamaged { why: why.to_owned() }];
+            }
             let waits = journal.superblock().s_start.get() != 0;
-            if waits && !recover && !context.summary.replayed { vec![Problem::DataWithoutRecovery {}] } else { Vec::new() }
+            if waits && !recover && !context.summary.replayed {
+                vec![Problem::DataWithoutRecovery {}]
+            } else {
+                Vec::new()
+            }
         }
         Err(Error::Unsupported(why)) => vec![Problem::Unsupported { why }],
         Err(error) => vec![Problem::SuperblockDamaged { why: error.to_string() }],
     }
+}
+
+/// What an internal journal's superblock says that only another kind of journal may.
+fn foreign_fields(superblock: &JournalSuperblock) -> Option<&'static str> {
+    let users = superblock.s_nr_users.get();
+    if superblock.has_features() {
+        return (users > 1).then_some("it has more than one user");
+    }
+    let fields = superblock.s_feature_compat.get() | superblock.s_feature_incompat.get() | users;
+    (fields != 0).then_some("it has fields that its version does not know")
+}
+
+/// After a replay, orphans are what the next mount expects; without one, somebody should have dealt with them.
+fn waiting(context: &Context<'_>, count: u64) -> Problem {
+    if context.summary.replayed { Problem::OrphansWaiting { count } } else { Problem::OrphansLeft { count } }
 }
 
 /// Follows the list of orphans, whose links lie in the inodes' deletion times.
@@ -98,7 +125,8 @@ fn orphan_list(context: &mut Context<'_>) {
     }
     let count = ext4kit_format::num::wide(context.orphans.len());
     if count > 0 {
-        context.find(Place::Superblock, Problem::OrphansWaiting { count });
+        let problem = waiting(context, count);
+        context.find(Place::Superblock, problem);
     }
 }
 
@@ -144,7 +172,7 @@ fn orphan_file(context: &mut Context<'_>) {
                 }
             }
             if present {
-                let problem = if count == 0 { Problem::OrphansAbsent {} } else { Problem::OrphansWaiting { count } };
+                let problem = if count == 0 { Problem::OrphansAbsent {} } else { waiting(context, count) };
                 context.find(place, problem);
             }
         }
@@ -184,10 +212,12 @@ fn orphan_entries(context: &Context<'_>) -> Result<Vec<InodeNumber>, String> {
             let bytes = context.source.block(block).map_err(|error| error.to_string())?;
             orphan::check(&bytes).map_err(|defect| format!("block {block}: {defect}"))?;
             if let Some(seed) = seed {
-                orphan::verify_checksum(&bytes, seed, block).map_err(|defect| format!("block {block}: {defect}"))?;
+                orphan::verify_checksum(&bytes, seed, block)
+                    .map_err(|defect| format!("block {block}: {defect}"))?;
             }
             let inside = |(_, inode): (usize, InodeNumber)| {
-                (inode.get() >= geometry.first_inode() && geometry.inode_place(inode).is_some()).then_some(inode)
+                (inode.get() >= geometry.first_inode() && geometry.inode_place(inode).is_some())
+                    .then_some(inode)
             };
             entries.extend(orphan::orphans(&bytes).filter_map(inside));
         }

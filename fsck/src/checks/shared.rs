@@ -3,6 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use ext4kit_format::bytes::all_zero;
+use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView};
 use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, Place};
 
@@ -34,10 +35,10 @@ impl Owners<'_, '_> {
                 Some(last) if last.start.0.saturating_add(last.length) == block => {
                     last.length = last.length.saturating_add(stop.saturating_sub(block));
                 }
-                _ => self.runs.push(BlockRun {
-                    start: BlockNumber(block),
-                    length: stop.saturating_sub(block),
-                }),
+                _ => {
+                    self.runs
+                        .push(BlockRun { start: BlockNumber(block), length: stop.saturating_sub(block) });
+                }
             }
             cluster = next.saturating_add(1);
         }
@@ -62,7 +63,9 @@ impl Visitor for Owners<'_, '_> {
 
 /// Names each inode that has shared blocks.
 pub fn check(context: &mut Context<'_>) {
-    if !context.claims.any_shared {
+    // Images for reading only may share blocks on purpose.
+    let allowed = context.features().ro_compat.contains(RoCompat::SHARED_BLOCKS);
+    if !context.claims.any_shared || allowed {
         return;
     }
     let mut found: Vec<(InodeNumber, BlockRun)> = Vec::new();

@@ -40,7 +40,9 @@ pub fn check(context: &mut Context<'_>) {
     if features.incompat.contains(Incompat::BIT64) && !features.incompat.contains(Incompat::EXTENTS) {
         found.push(Problem::WideWithoutExtents {});
     }
-    if features.incompat.contains(Incompat::CSUM_SEED) && !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+    if features.incompat.contains(Incompat::CSUM_SEED)
+        && !features.ro_compat.contains(RoCompat::METADATA_CSUM)
+    {
         found.push(Problem::SeedWithoutChecksums {});
     }
     if superblock.is_original_revision() && features != ext4kit_format::disk::features::Features::default() {
@@ -66,7 +68,7 @@ fn extra_sizes(context: &Context<'_>, found: &mut Vec<Problem>) {
     if superblock.inode_size() <= 128 {
         return;
     }
-    let bad = |size: u16| size > room || size % 4 != 0;
+    let bad = |size: u16| size > room || !size.is_multiple_of(4);
     let stored = superblock.s_min_extra_isize.get();
     if bad(stored) {
         found.push(Problem::MinExtraSizeWrong { stored });
@@ -131,7 +133,9 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
     }
     let verdict = resize_inode(context, view, BlockNumber(double.into()));
     let block = BlockNumber(double.into());
-    if context.geometry().contains(block) && context.claims.in_metadata(ext4kit_format::BlockRun::single(block)).is_none() {
+    if context.geometry().contains(block)
+        && context.claims.in_metadata(ext4kit_format::BlockRun::single(block)).is_none()
+    {
         let cluster = context.claims.cluster(block.0);
         context.claims.claim(cluster);
     }
@@ -142,7 +146,8 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
 
 fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber) -> Result<(), String> {
     let geometry = context.geometry();
-    let others = (0..15).filter(|at| *at != 13).any(|at| le32(view.map(), at * 4_usize) != Some(0));
+    let others =
+        (0..15).filter(|at| *at != 13).any(|at| le32(view.map(), usize::saturating_mul(at, 4)) != Some(0));
     if view.kind() != Some(FileKind::Regular) || view.links() == 0 || others {
         return Err("it is not one".to_owned());
     }
@@ -170,7 +175,9 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
             let wanted = copy.0.saturating_add(distance);
             let stored = le32(&list, at.saturating_mul(4)).unwrap_or(0);
             if u64::from(stored) != wanted {
-                return Err(format!("copy {at} of reserved block {reserved} is {stored}, should be {wanted}"));
+                return Err(format!(
+                    "copy {at} of reserved block {reserved} is {stored}, should be {wanted}"
+                ));
             }
         }
     }

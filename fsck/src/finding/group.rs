@@ -8,24 +8,24 @@ problems! {
     /// A problem of a group's descriptor.
     GroupProblem {
         /// The block bitmap lies where none can.
-        BlockBitmapMisplaced { group: GroupNumber, block: BlockNumber } = 201 Repairable [0x000001] "the block bitmap lies at {block}" => Repair::Relocate(*group);
+        BlockBitmapMisplaced { group: GroupNumber, block: BlockNumber } = 201 Repairable [0x0000_0001] "the block bitmap lies at {block}" => Repair::Relocate(*group);
         /// The inode bitmap lies where none can.
-        InodeBitmapMisplaced { group: GroupNumber, block: BlockNumber } = 202 Repairable [0x000002] "the inode bitmap lies at {block}" => Repair::Relocate(*group);
+        InodeBitmapMisplaced { group: GroupNumber, block: BlockNumber } = 202 Repairable [0x0000_0002] "the inode bitmap lies at {block}" => Repair::Relocate(*group);
         /// The inode table lies where none can.
-        InodeTableMisplaced { group: GroupNumber, block: BlockNumber } = 203 Repairable [0x000003] "the inode table lies at {block}" => Repair::Relocate(*group);
+        InodeTableMisplaced { group: GroupNumber, block: BlockNumber } = 203 Repairable [0x0000_0003] "the inode table lies at {block}" => Repair::Relocate(*group);
         /// The descriptor's checksum is wrong.
-        ChecksumWrong { defect: Defect } = 204 Preen [0x000035, 0x00003e] "{defect}" => Repair::RefreshChecksum;
+        ChecksumWrong { defect: Defect } = 204 Preen [0x0000_0035, 0x0000_003e] "{defect}" => Repair::RefreshChecksum;
         /// Lazy flags without checksums that vouch for them.
-        LazyFlagsUnsupported { flags: u16 } = 205 Preen [0x000036] "flags {flags:#x} need descriptor checksums" => Repair::SetField { field: "bg_flags", value: 0 };
+        LazyFlagsUnsupported { flags: u16 } = 205 Preen [0x0000_0036] "flags {flags:#x} need descriptor checksums" => Repair::SetField { field: "bg_flags", value: 0 };
         /// More unused inodes than the table has.
-        UnusedInodesTooMany { stored: u32, most: u32 } = 206 Preen [0x000038] "bg_itable_unused is {stored} of {most}" => Repair::SetField { field: "bg_itable_unused", value: 0 };
+        UnusedInodesTooMany { stored: u32, most: u32 } = 206 Preen [0x0000_0038] "bg_itable_unused is {stored} of {most}" => Repair::SetField { field: "bg_itable_unused", value: 0 };
         /// The last group says its block bitmap was never written.
-        LastGroupUninit {} = 207 Preen [0x000039] "the last group's block bitmap is marked as never written" => Repair::RewriteBitmap;
+        LastGroupUninit {} = 207 Preen [0x0000_0039] "the last group's block bitmap is marked as never written" => Repair::RewriteBitmap;
         /// Metadata of the group lies over other metadata.
-        MetadataOverlap { group: GroupNumber, what: &'static str, block: BlockNumber } = 208 Repairable [0x010007, 0x010008, 0x010009, 0x010071] "the {what} lies over other metadata at block {block}" => Repair::Relocate(*group);
+        MetadataOverlap { group: GroupNumber, what: &'static str, block: BlockNumber } = 208 Repairable [0x0001_0007, 0x0001_0008, 0x0001_0009, 0x0001_0071] "the {what} lies over other metadata at block {block}" => Repair::Relocate(*group);
         /// The descriptor cannot be read.
-        Unreadable { why: String } = 209 Repairable [0x000045] "{why}";
+        Unreadable { why: String } = 209 Repairable [0x0000_0045] "{why}";
         /// Descriptors of the copy were taken, the primary ones make no sense.
-        CopyUsed { block: BlockNumber } = 210 Repairable [0x000045] "the descriptors make no sense; those behind the superblock copy in block {block} were taken" => Repair::RestoreSuperblock;
+        CopyUsed { block: BlockNumber } = 210 Repairable [0x0000_0045] "the descriptors make no sense; those behind the superblock copy in block {block} were taken" => Repair::RestoreSuperblock;
     }
 }

@@ -167,7 +167,10 @@ pub fn catalogue_text() -> String {
     );
     for (title, lines) in CATALOGUE {
         // Writing to a string cannot fail.
-        let _ = write!(text, "\n## {title}\n\n| code | finding | grade | what | e2fsck |\n| --- | --- | --- | --- | --- |\n");
+        let _ = write!(
+            text,
+            "\n## {title}\n\n| code | finding | grade | what | e2fsck |\n| --- | --- | --- | --- | --- |\n"
+        );
         for line in *lines {
             let answers: Vec<String> = line.answers.iter().map(|code| format!("{code:#08x}")).collect();
             let _ = writeln!(
