@@ -1,0 +1,151 @@
+//! All passes in order.
+//!
+//! 0 superblock, descriptors, journal; 1 inodes and their blocks; 2 directories; 3 connectivity; 4 link counts; 5
+//! bitmaps and summaries. Findings come in an order that depends on the image alone.
+
+use std::sync::Arc;
+
+use ext4kit_format::BlockNumber;
+use ext4kit_format::error::Result;
+use ext4kit_format::store::Store;
+
+use crate::checks::context::Context;
+use crate::checks::{
+    bitmaps, claims, connect, directories, groups, inodes, journal, links, shared, superblock,
+};
+use crate::finding::{Finding, Grade, Problem, SuperblockProblem};
+use crate::opening;
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The block of a copy of the superblock to take instead of the primary.
+    pub superblock: Option<BlockNumber>,
+    /// Size of a block in bytes, for the copy.
+    pub block_size: Option<u32>,
+    /// Whether all copies are tried where the primary cannot be used.
+    pub backups: bool,
+    /// Whether a journal that waits is replayed in memory first.
+    pub replay: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { superblock: None, block_size: None, backups: true, replay: true }
+    }
+}
+
+/// What a check comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Findings of each grade, from notes to fatal ones.
+    pub notes: u64,
+    /// Findings that count as errors.
+    pub errors: u64,
+    /// Inodes in use, the reserved ones included.
+    pub inodes_used: u64,
+    /// All inodes.
+    pub inodes_total: u64,
+    /// Blocks in use.
+    pub blocks_used: u64,
+    /// All blocks.
+    pub blocks_total: u64,
+    /// Files of each kind.
+    pub files: FileCounts,
+    /// Whether the check ended early.
+    pub stopped: bool,
+    /// Whether a journal was replayed in memory.
+    pub replayed: bool,
+}
+
+/// Files by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Regular files.
+    pub regular: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Character devices.
+    pub character_devices: u64,
+    /// Block devices.
+    pub block_devices: u64,
+    /// Named pipes.
+    pub fifos: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Those of them whose target lies in the inode.
+    pub fast_symlinks: u64,
+    /// Sockets.
+    pub sockets: u64,
+    /// Files and directories with blocks that do not follow each other.
+    pub fragmented: u64,
+    /// Directories among them.
+    pub fragmented_directories: u64,
+}
+
+/// Whoever follows a check.
+pub trait Observer {
+    /// Something was found.
+    fn finding(&mut self, finding: Finding);
+
+    /// A pass begins, 1 to 5.
+    fn pass(&mut self, _number: u8) {}
+
+    /// So much of the pass is done.
+    fn progress(&mut self, _pass: u8, _current: u64, _maximum: u64) {}
+}
+
+struct Callback<'a>(&'a mut dyn FnMut(Finding));
+
+impl Observer for Callback<'_> {
+    fn finding(&mut self, finding: Finding) {
+        (self.0)(finding);
+    }
+}
+
+/// Checks the filesystem on a store; writes nothing. Every finding goes to the callback.
+pub fn check(store: Arc<dyn Store>, options: &Options, found: &mut dyn FnMut(Finding)) -> Result<Summary> {
+    check_with(store, options, &mut Callback(found))
+}
+
+/// The same with passes and progress told.
+pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn Observer) -> Result<Summary> {
+    let mut opened = opening::open(store, options)?;
+    let early = std::mem::take(&mut opened.findings);
+    let too_large = early.iter().any(|finding| {
+        matches!(finding.problem, Problem::Superblock(SuperblockProblem::LargerThanDevice { .. }))
+    });
+    let mut context = Context::new(&opened, observer);
+    for finding in early {
+        context.report(finding);
+    }
+    if too_large && opened.source.store().size() < 1 << 16 {
+        context.summary.stopped = true;
+        return Ok(context.finish());
+    }
+    superblock::check(&mut context);
+    groups::check(&mut context);
+    claims::claim_metadata(&mut context);
+    superblock::check_resize_inode(&mut context);
+    journal::check(&mut context);
+    context.begin(1);
+    inodes::check(&mut context);
+    shared::check(&mut context);
+    context.begin(2);
+    directories::check(&mut context);
+    context.begin(3);
+    connect::check(&mut context);
+    context.begin(4);
+    links::check(&mut context);
+    context.begin(5);
+    bitmaps::check(&mut context);
+    Ok(context.finish())
+}
+
+impl Summary {
+    /// Counts a finding.
+    pub(crate) fn count(&mut self, grade: Grade) {
+        let target = if grade.is_error() { &mut self.errors } else { &mut self.notes };
+        *target = target.saturating_add(1);
+    }
+}

@@ -1,0 +1,185 @@
+//! Pass 0: the superblock, and the resize inode, which mirrors the geometry.
+
+use ext4kit_format::bytes::le32;
+use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
+use ext4kit_format::disk::inode::{FileKind, InodeView};
+use ext4kit_format::disk::mmp;
+use ext4kit_format::num::index;
+use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
+
+use super::context::Context;
+use crate::finding::SuperblockProblem as Problem;
+
+/// Checks the fields that the geometry does not already depend on.
+pub fn check(context: &mut Context<'_>) {
+    let superblock = context.superblock;
+    let features = superblock.features();
+    let counted = context.geometry().inodes_count();
+    let stored = superblock.s_inodes_count.get();
+    let mut found: Vec<Problem> = Vec::new();
+    if stored != counted {
+        found.push(Problem::InodeCountWrong { stored, counted });
+    }
+    let most = superblock.blocks_count() / 2;
+    if superblock.reserved_blocks_count() > most {
+        let value = superblock.reserved_blocks_count();
+        let defect = Defect::Range { field: "s_r_blocks_count", value, least: 0, most };
+        found.push(Problem::FieldOutOfRange { defect });
+    }
+    let reserved: u32 = superblock.s_reserved_gdt_blocks.get().into();
+    let resize = features.compat.contains(Compat::RESIZE_INODE);
+    if reserved != 0 && !resize {
+        found.push(Problem::ReservedDescriptorsUnused { blocks: reserved });
+    }
+    if resize && features.incompat.contains(Incompat::META_BG) {
+        found.push(Problem::ResizeInodeWithMetaGroups {});
+    }
+    if features.ro_compat.contains(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
+        found.push(Problem::BothChecksumFeatures {});
+    }
+    if features.incompat.contains(Incompat::BIT64) && !features.incompat.contains(Incompat::EXTENTS) {
+        found.push(Problem::WideWithoutExtents {});
+    }
+    if features.incompat.contains(Incompat::CSUM_SEED)
+        && !features.ro_compat.contains(RoCompat::METADATA_CSUM)
+    {
+        found.push(Problem::SeedWithoutChecksums {});
+    }
+    if superblock.is_original_revision() && features != ext4kit_format::disk::features::Features::default() {
+        found.push(Problem::FeaturesInOriginalRevision {});
+    }
+    if superblock.s_creator_os.get() == 1 && features.incompat.contains(Incompat::FILETYPE) {
+        found.push(Problem::FileTypeOnHurd {});
+    }
+    if superblock.s_uuid == [0; 16] {
+        found.push(Problem::NoUuid {});
+    }
+    extra_sizes(context, &mut found);
+    quota_inodes(context, &mut found);
+    protection_block(context, &mut found);
+    for problem in found {
+        context.find(Place::Superblock, problem);
+    }
+}
+
+fn extra_sizes(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let superblock = context.superblock;
+    let room = superblock.inode_size().saturating_sub(128);
+    if superblock.inode_size() <= 128 {
+        return;
+    }
+    let bad = |size: u16| size > room || !size.is_multiple_of(4);
+    let stored = superblock.s_min_extra_isize.get();
+    if bad(stored) {
+        found.push(Problem::MinExtraSizeWrong { stored });
+    }
+    let stored = superblock.s_want_extra_isize.get();
+    if bad(stored) {
+        found.push(Problem::WantExtraSizeWrong { stored });
+    }
+}
+
+fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let superblock = context.superblock;
+    if !superblock.features().ro_compat.contains(RoCompat::QUOTA) {
+        return;
+    }
+    let fields = [
+        ("s_usr_quota_inum", superblock.s_usr_quota_inum.get(), 3),
+        ("s_grp_quota_inum", superblock.s_grp_quota_inum.get(), 4),
+        ("s_prj_quota_inum", superblock.s_prj_quota_inum.get(), 0),
+    ];
+    for (field, stored, usual) in fields {
+        let geometry = context.geometry();
+        let ordinary = stored >= geometry.first_inode() && stored <= geometry.inodes_count();
+        if stored != 0 && stored != usual && !ordinary {
+            found.push(Problem::QuotaInodeInvalid { field, stored });
+        }
+    }
+}
+
+fn protection_block(context: &Context<'_>, found: &mut Vec<Problem>) {
+    if !context.features().incompat.contains(Incompat::MMP) {
+        return;
+    }
+    let block = context.superblock.s_mmp_block.get();
+    if !context.geometry().contains(BlockNumber(block)) {
+        found.push(Problem::MmpBlockInvalid { block });
+        return;
+    }
+    let Ok(bytes) = context.source.block(BlockNumber(block)) else { return };
+    let seen = match context.layout.checksum_seed {
+        Some(seed) => mmp::verify_checksum(&bytes, seed),
+        None => mmp::MmpBlock::parse(&bytes).map(|_| ()),
+    };
+    if let Err(defect) = seen {
+        found.push(Problem::MmpDamaged { defect });
+    }
+}
+
+/// Checks the resize inode against what the geometry calls for, and claims the one block that is its own.
+pub fn check_resize_inode(context: &mut Context<'_>) {
+    let has = context.features().compat.contains(Compat::RESIZE_INODE);
+    let Some((bytes, range)) = context.inode_block(InodeNumber::RESIZE) else { return };
+    let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok()) else { return };
+    let double = le32(view.map(), 52).unwrap_or(0);
+    let place = Place::Inode(InodeNumber::RESIZE);
+    if !has {
+        if double != 0 {
+            let why = "it is not empty although resize_inode is off".to_owned();
+            context.find(place, Problem::ResizeInodeWrong { why });
+        }
+        return;
+    }
+    let verdict = resize_inode(context, view, BlockNumber(double.into()));
+    let block = BlockNumber(double.into());
+    if context.geometry().contains(block)
+        && context.claims.in_metadata(ext4kit_format::BlockRun::single(block)).is_none()
+    {
+        let cluster = context.claims.cluster(block.0);
+        context.claims.claim(cluster);
+    }
+    if let Err(why) = verdict {
+        context.find(place, Problem::ResizeInodeWrong { why });
+    }
+}
+
+fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber) -> Result<(), String> {
+    let geometry = context.geometry();
+    let others =
+        (0..15).filter(|at| *at != 13).any(|at| le32(view.map(), usize::saturating_mul(at, 4)) != Some(0));
+    if view.kind() != Some(FileKind::Regular) || view.links() == 0 || others {
+        return Err("it is not one".to_owned());
+    }
+    if !geometry.contains(double)
+        || context.claims.in_metadata(ext4kit_format::BlockRun::single(double)).is_some()
+    {
+        return Err(format!("its block {double} cannot be"));
+    }
+    let pointers = context.source.block(double).map_err(|error| error.to_string())?;
+    let tables = geometry.leading_descriptor_blocks();
+    let per_block = geometry.pointers_per_block();
+    let copies: Vec<BlockNumber> =
+        geometry.groups().skip(1).filter_map(|group| geometry.superblock_copy(group)).collect();
+    for reserved in 0..geometry.reserved_descriptor_blocks() {
+        let number = tables.saturating_add(reserved);
+        let slot = number.checked_rem(per_block).unwrap_or(0);
+        let distance = u64::from(number).saturating_add(1);
+        let wanted = geometry.superblock_block().0.saturating_add(distance);
+        let stored = le32(&pointers, index(slot).saturating_mul(4)).unwrap_or(0);
+        if u64::from(stored) != wanted {
+            return Err(format!("pointer {slot} is {stored}, should be {wanted}"));
+        }
+        let list = context.source.block(BlockNumber(wanted)).map_err(|error| error.to_string())?;
+        for (at, copy) in copies.iter().enumerate() {
+            let wanted = copy.0.saturating_add(distance);
+            let stored = le32(&list, at.saturating_mul(4)).unwrap_or(0);
+            if u64::from(stored) != wanted {
+                return Err(format!(
+                    "copy {at} of reserved block {reserved} is {stored}, should be {wanted}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The blocks of the image as the check sees them: the store, and over it what a journal replay changed.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use ext4kit_format::error::{Error, Result};
+use ext4kit_format::layout::Layout;
+use ext4kit_format::num::index64;
+use ext4kit_format::store::Store;
+use ext4kit_format::txn::{Block, BlockKind, Overlay, OverlayOptions, Transaction};
+use ext4kit_format::{BlockNumber, Place};
+
+/// A block's bytes: where the store is mapped, without a copy.
+pub enum Bytes<'a> {
+    /// In the map.
+    Mapped(&'a [u8]),
+    /// Read from the store.
+    Read(Vec<u8>),
+    /// As the overlay has it.
+    Changed(Block),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(bytes) => bytes,
+            Self::Read(bytes) => bytes,
+            Self::Changed(block) => block,
+        }
+    }
+}
+
+/// Where blocks come from.
+pub struct Source {
+    store: Arc<dyn Store>,
+    /// Repairs will go here as well, so that later passes see the repaired state.
+    pub overlay: Overlay,
+    /// Whether the overlay has nothing, so that the clean path need not ask it.
+    unchanged: bool,
+}
+
+impl Source {
+    /// The blocks of a store that holds a filesystem of this layout.
+    pub fn new(store: Arc<dyn Store>, layout: Layout) -> Self {
+        let options = OverlayOptions { verify: false, ..OverlayOptions::default() };
+        let overlay = Overlay::new(Arc::clone(&store), layout, options);
+        Self { store, overlay, unchanged: true }
+    }
+
+    /// To be called after the overlay was changed.
+    pub fn refresh(&mut self) {
+        self.unchanged = self.overlay.is_unchanged();
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The shape of the filesystem.
+    pub fn layout(&self) -> &Layout {
+        self.overlay.layout()
+    }
+
+    /// A block's bytes, no checksum looked at.
+    pub fn block(&self, at: BlockNumber) -> Result<Bytes<'_>> {
+        if !self.unchanged {
+            return self.overlay.read(at, BlockKind::Plain).map(Bytes::Changed);
+        }
+        let geometry = &self.layout().geometry;
+        let length = geometry.block_length();
+        let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
+        let offset = geometry.byte_offset(at).ok_or_else(outside)?;
+        if let Some(memory) = self.store.as_memory() {
+            let start = index64(offset);
+            if let Some(bytes) = start.checked_add(length).and_then(|end| memory.get(start..end)) {
+                return Ok(Bytes::Mapped(bytes));
+            }
+        }
+        let mut bytes = vec![0; length];
+        self.store.read_at(offset, &mut bytes).map_err(Error::io(Place::Block(at)))?;
+        Ok(Bytes::Read(bytes))
+    }
+}
