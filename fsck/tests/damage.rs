@@ -169,8 +169,8 @@ fn what_nothing_names_is_told() {
     let image = small();
     let lost = named(&image, b"lost+found");
     let mut damage = Damage::to(&image);
-    let root = inode::read(damage.transaction(), InodeNumber::ROOT).unwrap();
-    dir::remove(damage.transaction(), &root, b"lost+found").unwrap();
+    let mut root = inode::read(damage.transaction(), InodeNumber::ROOT).unwrap();
+    dir::remove(damage.transaction(), &mut root, b"lost+found").unwrap();
     let found = codes(&damage.finish());
     assert_eq!(found, [702, 705], "directory {lost} is not named any more, and its `..` still counts");
 }
