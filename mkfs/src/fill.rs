@@ -38,7 +38,10 @@ pub fn fill(
     (mut source, target): (DirectorySource, &Path),
     options: &PopulateOptions,
 ) -> Result<(), Failure> {
-    if let Ok(found) = target.metadata() {
+    // A device's node in the tree is copied as a node.
+    if let Ok(found) = target.metadata()
+        && found.is_file()
+    {
         source.set_target(Identity { device: found.dev(), inode: found.ino() });
     }
     let filled = forget_old_filesystem(overlay)
