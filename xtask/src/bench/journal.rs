@@ -24,8 +24,8 @@ pub fn fill(path: &Path) -> Result<()> {
     let block_size = usize::try_from(image.layout().geometry.block_size())?;
     let data = vec![0x5a; block_size];
     let (mut at, mut id) = (superblock.s_first.get(), TransactionId(superblock.s_sequence.get()));
-    // The last groups of a fresh filesystem are free.
-    let mut target = image.layout().geometry.blocks_count() / 2;
+    // The journal lies in the middle; behind it a fresh filesystem is free.
+    let mut target = image.layout().geometry.blocks_count() / 4 * 3;
     while u64::from(at) + BLOCKS + 10 < u64::from(found.blocks().count()) {
         let blocks: Vec<(BlockNumber, &[u8])> =
             (0..BLOCKS).map(|distance| (BlockNumber(target + distance), data.as_slice())).collect();
