@@ -17,7 +17,7 @@ use crate::finding::{Finding, Grade, Problem, SuperblockProblem};
 use crate::opening;
 
 /// How to check.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// The block of a copy of the superblock to take instead of the primary.
     pub superblock: Option<BlockNumber>,
@@ -25,13 +25,15 @@ pub struct Options {
     pub block_size: Option<u32>,
     /// Whether all copies are tried where the primary cannot be used.
     pub backups: bool,
+    /// The device of an external journal.
+    pub journal: Option<Arc<dyn Store>>,
     /// Whether a journal that waits is replayed in memory first.
     pub replay: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { superblock: None, block_size: None, backups: true, replay: true }
+        Self { superblock: None, block_size: None, backups: true, journal: None, replay: true }
     }
 }
 

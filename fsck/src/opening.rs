@@ -34,6 +34,8 @@ pub struct Opened {
     pub copy: Option<BlockNumber>,
     /// Whether a journal was replayed.
     pub replayed: bool,
+    /// Whether the external journal was given and can be used.
+    pub has_external_journal: bool,
     /// What was found on the way.
     pub findings: Vec<Finding>,
 }
@@ -51,10 +53,20 @@ pub fn open(store: Arc<dyn Store>, options: &Options) -> Result<Opened> {
     let source = Source::new(store, layout);
     refuse_in_use(&source, &superblock)?;
     let groups = read_groups(&source, copy, &mut findings);
-    let mut opened =
-        Opened { source, superblock: superblock.clone(), groups, copy, replayed: false, findings };
+    let mut opened = Opened {
+        source,
+        superblock: superblock.clone(),
+        groups,
+        copy,
+        replayed: false,
+        has_external_journal: false,
+        findings,
+    };
+    if blocks <= held {
+        opened.look_at_external(options);
+    }
     if options.replay && superblock.features().incompat.contains(Incompat::RECOVER) && blocks <= held {
-        opened.replay();
+        opened.replay(options);
         check_readable(opened.superblock.features())?;
     }
     Ok(opened)
@@ -213,6 +225,9 @@ pub fn journal_runs(txn: &dyn Transaction, number: InodeNumber) -> Result<Vec<Bl
     let blocks = map::block_limit(txn, &journal)
         .min(journal.view().size().div_ceil(txn.layout().geometry.block_size().into()));
     let mut runs = Vec::new();
+    if blocks > txn.layout().geometry.blocks_count() {
+        return Err(Error::Invalid(format!("it has {blocks} blocks, more than the filesystem")));
+    }
     let mut next = 0;
     for segment in map::segments(txn, &journal, LogicalBlock(0)) {
         let segment = segment?;
@@ -231,11 +246,11 @@ pub fn journal_runs(txn: &dyn Transaction, number: InodeNumber) -> Result<Vec<Bl
 impl Opened {
     /// Replays the journal into the overlay. What stands in the way becomes a finding, and the filesystem is checked
     /// as it lies there.
-    fn replay(&mut self) {
+    fn replay(&mut self, options: &Options) {
         if !self.superblock.features().compat.contains(Compat::HAS_JOURNAL) {
             return;
         }
-        match self.replay_inner() {
+        match self.replay_inner(options) {
             Ok(blocks) => {
                 self.replayed = true;
                 self.findings
@@ -249,20 +264,14 @@ impl Opened {
         self.source.refresh();
     }
 
-    fn replay_inner(&mut self) -> Result<u64, JournalProblem> {
-        let Some(number) = self.superblock.journal_inode() else {
-            let why = "the journal is on another device, which is not opened yet".to_owned();
-            return Err(JournalProblem::ExternalUnavailable { why });
-        };
+    fn replay_inner(&mut self, options: &Options) -> Result<u64, JournalProblem> {
         let damaged = |error: Error| match error {
             Error::Unsupported(why) => JournalProblem::Unsupported { why },
             error => JournalProblem::SuperblockDamaged { why: error.to_string() },
         };
-        let invalid = |error: Error| JournalProblem::InodeInvalid { why: error.to_string() };
-        let runs = journal_runs(&self.source.overlay, number).map_err(invalid)?;
         let geometry = self.source.layout().geometry.clone();
-        let blocks = LogBlocks::internal(Arc::clone(self.source.store()), geometry.block_size(), &runs);
-        let journal = Journal::open(blocks.map_err(invalid)?).map_err(damaged)?;
+        let blocks = self.log_blocks(options)?;
+        let journal = Journal::open(blocks).map_err(damaged)?;
         let scan = journal.scan(geometry.blocks_count()).map_err(damaged)?;
         let plan = ReplayPlan::new(&scan, None).map_err(damaged)?;
         let overlay = &mut self.source.overlay;
@@ -285,6 +294,44 @@ impl Opened {
             self.findings.push(Finding::new(Place::JournalBlock(0), JournalProblem::FastCommitsWaiting {}));
         }
         self.reread(done.written)
+    }
+
+    /// Where the journal's blocks lie: in the filesystem, or on the device that was given.
+    fn log_blocks(&self, options: &Options) -> Result<LogBlocks, JournalProblem> {
+        let invalid = |error: Error| JournalProblem::InodeInvalid { why: error.to_string() };
+        let block_size = self.source.layout().geometry.block_size();
+        if let Some(number) = self.superblock.journal_inode() {
+            let runs = journal_runs(&self.source.overlay, number).map_err(invalid)?;
+            return LogBlocks::internal(Arc::clone(self.source.store()), block_size, &runs).map_err(invalid);
+        }
+        if let Some(store) = &options.journal {
+            return LogBlocks::external(Arc::clone(store), block_size).map_err(invalid);
+        }
+        let why = "the journal is on another device, which was not given (-j)".to_owned();
+        Err(JournalProblem::ExternalUnavailable { why })
+    }
+
+    /// Checks an external journal that was given; a filesystem that has its own leaves it aside.
+    fn look_at_external(&mut self, options: &Options) {
+        let external = self.superblock.features().compat.contains(Compat::HAS_JOURNAL)
+            && self.superblock.journal_inode().is_none();
+        if !external || options.journal.is_none() {
+            return;
+        }
+        let problem = match self.log_blocks(options).map(Journal::open) {
+            Err(problem) => Some(problem),
+            Ok(Err(Error::Unsupported(why))) => Some(JournalProblem::Unsupported { why }),
+            Ok(Err(error)) => Some(JournalProblem::SuperblockDamaged { why: error.to_string() }),
+            Ok(Ok(journal)) if !journal.serves(&self.superblock.s_uuid) => {
+                let why = "the journal does not name this filesystem".to_owned();
+                Some(JournalProblem::ExternalUnavailable { why })
+            }
+            Ok(Ok(_)) => None,
+        };
+        self.has_external_journal = true;
+        if let Some(problem) = problem {
+            self.findings.push(Finding::new(Place::JournalBlock(0), problem));
+        }
     }
 
     /// After a replay, superblock and descriptors are what the journal made of them.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
@@ -15,7 +16,7 @@ use ext4kit_format::BlockNumber;
 use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
-use ext4kit_format::store::Access;
+use ext4kit_format::store::{Access, Store};
 
 use crate::check::{self, Summary, check_with};
 use crate::options::Options;
@@ -55,7 +56,6 @@ fn check_options(options: &Options) -> Result<(), Failure> {
         ("-c", options.bad_blocks > 0, "looking for bad blocks"),
         ("-D", options.rebuild_directories, "rebuilding directories"),
         ("-F", options.flush, "dropping cached blocks"),
-        ("-j", options.journal.is_some(), "an external journal"),
         ("-l", options.add_bad_blocks.is_some(), "changing the list of bad blocks"),
         ("-L", options.set_bad_blocks.is_some(), "changing the list of bad blocks"),
         ("-z", options.undo.is_some(), "writing an undo file"),
@@ -89,6 +89,12 @@ fn number(option: &str, value: Option<&String>) -> Result<Option<u64>, Failure> 
     parse_number(text).map(Some).map_err(|error| Failure::usage(option, error.to_string()))
 }
 
+/// The device of an external journal, to be read only.
+fn external_journal(options: &Options) -> Result<Option<Arc<dyn Store>>, Failure> {
+    let Some(typed) = &options.journal else { return Ok(None) };
+    Ok(Some(DeviceName::parse(typed)?.open(Access::ReadOnly, options.no)?.store))
+}
+
 fn check_settings(options: &Options) -> Result<check::Options, Failure> {
     let block_size = number("-B", options.block_size.as_ref())?;
     let allowed = |size: &u64| size.is_power_of_two() && (1024..=65536).contains(size);
@@ -100,6 +106,7 @@ fn check_settings(options: &Options) -> Result<check::Options, Failure> {
         superblock,
         block_size: block_size.and_then(|size| u32::try_from(size).ok()),
         backups: !options.preen && superblock.is_none(),
+        journal: external_journal(options)?,
         replay: true,
     })
 }

@@ -50,6 +50,29 @@ impl BitSet {
     }
 }
 
+/// How much work may be spent on what a sound filesystem has only once. An image that names the same blocks again and
+/// again would otherwise cost the product of names and blocks; beyond the budget its damage is told less exactly.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget(u64);
+
+impl Budget {
+    /// Enough for everything once, and for much of it again.
+    pub fn new(geometry: &Geometry) -> Self {
+        Self(geometry.blocks_count().saturating_mul(4).saturating_add(1 << 20))
+    }
+
+    /// Takes from the budget; whether there was enough.
+    pub fn take(&mut self, cost: u64) -> bool {
+        match self.0.checked_sub(cost) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
 /// What the blocks of the filesystem are claimed by.
 #[derive(Clone, Debug)]
 pub struct Claims {
@@ -61,6 +84,7 @@ pub struct Claims {
     pub metadata: Vec<BlockRun>,
     /// Whether any cluster is shared.
     pub any_shared: bool,
+    budget: Budget,
     cluster_bits: u32,
     blocks: u64,
 }
@@ -74,6 +98,7 @@ impl Claims {
             shared: BitSet::new(limit),
             metadata: Vec::new(),
             any_shared: false,
+            budget: Budget::new(geometry),
             cluster_bits: geometry.cluster_bits(),
             blocks: geometry.blocks_count(),
         }
@@ -92,6 +117,15 @@ impl Claims {
             self.any_shared = true;
         }
         again
+    }
+
+    /// Claims the clusters from one to another, both included.
+    pub fn claim_range(&mut self, first: u64, last: u64) {
+        let count = last.saturating_add(1).saturating_sub(first);
+        let last = if self.budget.take(count) { last } else { first.min(last) };
+        for cluster in first..=last {
+            self.claim(cluster);
+        }
     }
 
     /// Marks blocks as in use without asking who has them.

@@ -51,6 +51,8 @@ pub struct Context<'a> {
     pub groups: &'a [GroupDescriptor],
     /// Whether a copy of the superblock was taken.
     pub from_copy: bool,
+    /// Whether the external journal was given.
+    pub has_external_journal: bool,
     /// Which clusters are in use, and which by more than one owner.
     pub claims: Claims,
     /// A byte of [`known`] for each inode.
@@ -93,6 +95,7 @@ impl<'a> Context<'a> {
             layout,
             groups: &opened.groups,
             from_copy: opened.copy.is_some(),
+            has_external_journal: opened.has_external_journal,
             claims: Claims::new(geometry),
             states: vec![0; inodes],
             names: vec![0; inodes],

@@ -13,6 +13,7 @@ use ext4kit_format::num::wide;
 use ext4kit_format::txn::Owner;
 use ext4kit_format::{BlockNumber, InodeNumber, LogicalBlock, Place};
 
+use super::claims::{BitSet, Budget};
 use super::context::{Context, known};
 use super::index::{self, Tree};
 use super::maps::{self, Piece, View, Visitor};
@@ -38,16 +39,26 @@ struct Names {
     met: FxHashSet<u64>,
 }
 
-#[derive(Default)]
-struct Pieces(Vec<Piece>, FxHashSet<BlockNumber>);
+/// What bounds the work on directories that share their blocks with others.
+struct Bounds {
+    budget: Budget,
+    /// Blocks that were looked at; one that comes again was told as shared.
+    seen: BitSet,
+}
 
-impl Visitor for Pieces {
+struct Pieces<'b> {
+    pieces: Vec<Piece>,
+    entered: FxHashSet<BlockNumber>,
+    budget: &'b mut Budget,
+}
+
+impl Visitor for Pieces<'_> {
     fn data(&mut self, piece: Piece) {
-        self.0.push(piece);
+        self.pieces.push(piece);
     }
 
     fn node(&mut self, block: BlockNumber) -> bool {
-        self.1.insert(block)
+        self.entered.insert(block) && self.budget.take(64)
     }
 
     fn problem(&mut self, _place: Place, _problem: MapProblem) {}
@@ -56,18 +67,25 @@ impl Visitor for Pieces {
 /// Checks all directories.
 pub fn check(context: &mut Context<'_>) {
     let count = context.directories.len();
+    let geometry = context.geometry();
+    let mut bounds = Bounds { budget: Budget::new(geometry), seen: BitSet::new(geometry.blocks_count()) };
     for at in 0..count {
         let Some(directory) = context.directories.get(at).copied() else { break };
         if let Some((bytes, range)) = context.inode_block(directory.inode)
             && let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok())
         {
-            check_directory(context, at, directory.inode, view);
+            check_directory(context, at, (directory.inode, view), &mut bounds);
         }
         context.progress(wide(at).saturating_add(1), wide(count));
     }
 }
 
-fn check_directory(context: &mut Context<'_>, at: usize, number: InodeNumber, view: InodeView<'_>) {
+fn check_directory(
+    context: &mut Context<'_>,
+    at: usize,
+    (number, view): (InodeNumber, InodeView<'_>),
+    bounds: &mut Bounds,
+) {
     let flags = view.flags();
     let seed = context.layout.inode_seed(Owner { inode: number, generation: view.generation() });
     let format = EntryFormat {
@@ -79,24 +97,28 @@ fn check_directory(context: &mut Context<'_>, at: usize, number: InodeNumber, vi
     if flags.contains(InodeFlags::INLINE_DATA) {
         return check_inline(context, &current);
     }
-    let mut pieces = Pieces::default();
+    let mut pieces = Pieces { pieces: Vec::new(), entered: FxHashSet::default(), budget: &mut bounds.budget };
     maps::walk(View { source: context.source, layout: context.layout }, number, view, &mut pieces);
-    pieces.0.sort_by_key(|piece| piece.logical);
+    let mut pieces = pieces.pieces;
+    pieces.sort_by_key(|piece| piece.logical);
     let limit = context.geometry().blocks_count();
     let mut blocks = Vec::new();
     let mut next = 0u64;
-    for piece in pieces.0 {
+    for piece in pieces {
         if piece.logical > next {
             let logical = u32::try_from(next).unwrap_or(u32::MAX);
             context.find(Place::Inode(number), Problem::Hole { logical });
         }
         next = next.max(piece.logical.saturating_add(piece.length));
-        if piece.physical.saturating_add(piece.length) > limit {
+        if piece.physical.saturating_add(piece.length) > limit || !bounds.budget.take(piece.length) {
             continue;
         }
         for distance in 0..piece.length {
             let logical = u32::try_from(piece.logical.saturating_add(distance)).unwrap_or(u32::MAX);
             let block = BlockNumber(piece.physical.saturating_add(distance));
+            if bounds.seen.insert(block.0) {
+                continue;
+            }
             if context.claims.in_metadata(ext4kit_format::BlockRun::single(block)).is_none() {
                 blocks.push((logical, block));
             }
@@ -284,10 +306,10 @@ fn check_entry(
     if state & known::USED == 0 {
         return unused(context, (inode, offset), name(), place);
     }
-    if state & known::VALUE != 0 {
+    let kind = state & known::KIND;
+    if state & known::VALUE != 0 && kind == 2 {
         find(context, Problem::LinkToValueInode { offset, inode });
     }
-    let kind = state & known::KIND;
     if encrypted && state & known::ENCRYPTED == 0 && matches!(kind, 1 | 2 | 7) {
         find(context, Problem::EncryptionWrong { offset, why: "the file is not encrypted" });
     }

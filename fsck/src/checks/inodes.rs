@@ -301,6 +301,10 @@ fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'
     if symlink && special::is_fast_symlink(view) && flags.contains(InodeFlags::EXTENTS) {
         wrong.push(("extents", InodeFlags::EXTENTS));
     }
+    let odd = flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    if !directory && !regular && !symlink && !odd.is_empty() {
+        context.find(Place::Inode(number), Problem::FlagsOddOnSpecial { bits: odd.bits() });
+    }
     let place = Place::Inode(number);
     for (flag, bits) in without {
         context.find(place.clone(), Problem::FlagWithoutFeature { flag, bits: bits.bits() });
@@ -356,8 +360,8 @@ impl Collector<'_, '_> {
         if same {
             first = first.saturating_add(1);
         }
-        for cluster in first..=last {
-            self.context.claims.claim(cluster);
+        if first <= last {
+            self.context.claims.claim_range(first, last);
         }
         self.clusters = self.clusters.saturating_add(last.saturating_add(1).saturating_sub(first));
         if self.previous.is_some_and(|before| before.physical.saturating_add(before.length) != piece.physical)

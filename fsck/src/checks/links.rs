@@ -39,6 +39,9 @@ fn one_inode(context: &mut Context<'_>, number: InodeNumber, references: &[(Inod
     if state & known::VALUE != 0 && counted == 0 {
         return one_value(context, number, view, references);
     }
+    if state & known::VALUE != 0 {
+        context.find(place.clone(), Problem::ValueFlagSpurious {});
+    }
     let directory = state & known::KIND == 2;
     let unconnected = directory
         && number != InodeNumber::ROOT

@@ -7,6 +7,7 @@ use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView};
 use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, Place};
 
+use super::claims::Budget;
 use super::context::{Context, known};
 use super::maps::{self, Piece, View, Visitor};
 use super::special;
@@ -15,6 +16,7 @@ use crate::finding::MapProblem;
 struct Owners<'c, 'a> {
     context: &'c Context<'a>,
     entered: FxHashSet<BlockNumber>,
+    budget: &'c mut Budget,
     /// The runs of this inode that are shared.
     runs: Vec<BlockRun>,
 }
@@ -27,7 +29,7 @@ impl Owners<'_, '_> {
         let mut cluster = claims.cluster(start);
         while let Some(next) = claims.shared.next(cluster) {
             let block = (next << bits).max(start);
-            if block >= end {
+            if block >= end || !self.budget.take(1) {
                 break;
             }
             let stop = (next.saturating_add(1) << bits).min(end);
@@ -55,7 +57,7 @@ impl Visitor for Owners<'_, '_> {
 
     fn node(&mut self, block: BlockNumber) -> bool {
         self.add(block.0, 1);
-        self.entered.insert(block)
+        self.entered.insert(block) && self.budget.take(64)
     }
 
     fn problem(&mut self, _place: Place, _problem: MapProblem) {}
@@ -68,13 +70,14 @@ pub fn check(context: &mut Context<'_>) {
     if !context.claims.any_shared || allowed {
         return;
     }
+    let mut budget = Budget::new(context.geometry());
     let mut found: Vec<(InodeNumber, BlockRun)> = Vec::new();
     for (at, state) in (1u32..).zip(context.states.iter()) {
         if state & known::USED == 0 {
             continue;
         }
         let Some(number) = InodeNumber::new(at) else { continue };
-        for run in runs_of(context, number) {
+        for run in runs_of(context, number, &mut budget) {
             found.push((number, run));
         }
     }
@@ -84,10 +87,10 @@ pub fn check(context: &mut Context<'_>) {
     }
 }
 
-fn runs_of(context: &Context<'_>, number: InodeNumber) -> Vec<BlockRun> {
+fn runs_of(context: &Context<'_>, number: InodeNumber, budget: &mut Budget) -> Vec<BlockRun> {
     let Some((bytes, range)) = context.inode_block(number) else { return Vec::new() };
     let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok()) else { return Vec::new() };
-    let mut owners = Owners { context, entered: FxHashSet::default(), runs: Vec::new() };
+    let mut owners = Owners { context, entered: FxHashSet::default(), budget, runs: Vec::new() };
     let acl = view.attribute_block();
     if acl.0 != 0 && context.geometry().contains(acl) {
         owners.add(acl.0, 1);

@@ -25,8 +25,6 @@ problems! {
         ValueInodeInvalid { inode: InodeNumber } = 508 Preen [0x0001_0083, 0x0001_0085] "value inode {inode} cannot be used" => Repair::ClearAttributes;
         /// The inode of a value lacks its flag.
         ValueInodeFlagMissing { inode: InodeNumber } = 509 Preen [0x0001_0086] "value inode {inode} lacks its flag" => Repair::SetInodeFlags(0x20_0000);
-        /// Attributes are there without the feature.
-        FeatureUnset {} = 510 Note [] "attributes are used, but ext_attr is not set" => Repair::SetFeature("ext_attr");
         /// The block holds metadata.
         OverMetadata { block: BlockNumber } = 511 DataLoss [0x0001_000f] "the attribute block {block} holds metadata" => Repair::ClearAttributes;
     }

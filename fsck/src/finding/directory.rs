@@ -8,7 +8,7 @@ problems! {
     /// A problem of a directory.
     DirectoryProblem {
         /// A record contradicts the format.
-        RecordDamaged { offset: u32, defect: Defect } = 601 DataLoss [0x0002_0013, 0x0002_0014, 0x0002_001d] "entry at byte {offset}: {defect}" => Repair::SalvageBlock;
+        RecordDamaged { offset: u32, defect: Defect } = 601 DataLoss [0x0002_0013, 0x0002_0014, 0x0002_001d, 0x0002_0029] "entry at byte {offset}: {defect}" => Repair::SalvageBlock;
         /// The block cannot be read.
         Unreadable { why: String } = 602 DataLoss [0x0002_0020] "{why}" => Repair::SalvageBlock;
         /// A block of the directory is missing.
@@ -37,8 +37,6 @@ problems! {
         TypeWrong { offset: u32, name: String, stored: u8, wanted: u8 } = 614 Repairable [0x0002_0028] "entry `{name}` has type {stored}, should be {wanted}" => Repair::SetEntryType { offset: *offset, kind: *wanted };
         /// The file type is not recorded.
         TypeUnset { offset: u32, name: String, wanted: u8 } = 615 Note [0x0002_0027] "entry `{name}` has no type, should be {wanted}" => Repair::SetEntryType { offset: *offset, kind: *wanted };
-        /// A file type without the feature.
-        TypeUnsupported { offset: u32, stored: u8 } = 616 Preen [0x0002_0029] "entry has type {stored}, but filetype is not set" => Repair::SetEntryType { offset: *offset, kind: 0 };
         /// A name is there twice.
         NameTwice { offset: u32, name: String } = 617 Repairable [0x0002_0041, 0x0002_0042, 0x0002_0043, 0x0002_0054] "name `{name}` is there twice" => Repair::RenameEntry { offset: *offset };
         /// The checksum of a leaf is wrong.
@@ -67,7 +65,5 @@ problems! {
         DotTooLong {} = 629 Note [0x0002_0024] "the record of `.` is longer than it need be" => Repair::SalvageBlock;
         /// Inline entries do not fill their room.
         InlineDamaged { why: String } = 630 DataLoss [0x0002_004e, 0x0002_004f] "inline directory: {why}" => Repair::SalvageBlock;
-        /// A name is not a valid one of its encoding.
-        EncodingWrong { offset: u32 } = 631 Repairable [0x0002_0053] "name at byte {offset} is not valid in its encoding" => Repair::RenameEntry { offset: *offset };
     }
 }

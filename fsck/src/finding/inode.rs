@@ -53,13 +53,9 @@ problems! {
         MagicFlag {} = 322 Repairable [0x0001_002f] "flag of AFS is set, but the feature is not" => Repair::ClearInodeFlags(0x2000);
         /// The inode's slot cannot be read.
         Unreadable { why: String } = 323 DataLoss [0x0001_002c, 0x0001_0028] "{why}";
-        /// A time is beyond what the encoding holds.
-        TimeOutOfRange {} = 324 Note [0x0001_0082] "a time before 1970 was encoded as one in the far future";
         /// The bad block inode is not what it has to be.
         BadBlocksInodeWrong { inode: InodeNumber } = 325 Repairable [0x0001_0065, 0x0001_007b, 0x0001_0011] "the bad block inode is not valid" => Repair::ClearInode(*inode);
-        /// A directory that looks like a file, or the reverse.
-        LooksLikeDirectory {} = 326 Repairable [0x0001_0055] "looks like a directory" => Repair::SetField { field: "i_mode", value: 0o040_755 };
-        /// The whole inode is garbage.
+        /// Flags on a special file that do nothing there.
         FlagsOddOnSpecial { bits: u32 } = 327 Note [0x0001_0030, 0x0001_0076] "special file with flags {bits:#x}" => Repair::ClearInodeFlags(*bits);
     }
 }

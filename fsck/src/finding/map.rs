@@ -1,6 +1,6 @@
 //! Problems of what maps a file to blocks.
 
-use ext4kit_format::{BlockNumber, Defect, InodeNumber};
+use ext4kit_format::{BlockNumber, Defect};
 
 use crate::repair::Repair;
 
@@ -19,22 +19,16 @@ problems! {
         ChecksumWrong { defect: Defect } = 405 Repairable [0x0001_006a] "{defect}" => Repair::RefreshChecksum;
         /// An index says another first block than its child.
         IndexStartWrong { stored: u64, wanted: u64 } = 406 Repairable [0x0001_006d] "index says {stored}, its node begins at {wanted}" => Repair::RebuildMap;
-        /// Blocks lie behind the size.
-        TooManyBlocks { inode: InodeNumber } = 407 DataLoss [0x0001_0043] "more blocks than a file can have" => Repair::Truncate { size: 0 };
         /// A block map where only extents may be.
         BlockMapWithClusters {} = 408 Repairable [0x0001_0080] "block map on a filesystem with clusters" => Repair::RebuildMap;
         /// A cluster that is used at another offset than its own.
         ClusterMisaligned { logical: u64, block: BlockNumber } = 409 Repairable [0x0001_0074] "block {logical} lies at {block}: other place in its cluster" => Repair::CloneBlocks;
         /// An unwritten extent in a directory.
         UnwrittenInDirectory { logical: u64 } = 410 Preen [0x0001_0073, 0x0001_0087] "block {logical} of a directory is unwritten" => Repair::RebuildMap;
-        /// A hole of a directory that is stored as one.
-        DirectoryHole { logical: u64 } = 411 Repairable [0x0001_0072] "hole before block {logical} of a directory";
         /// A block is claimed more than once.
         Shared { block: BlockNumber, length: u64 } = 412 DataLoss [0x0001_0014, 0x0001_1000, 0x0001_1001, 0x0001_1002, 0x0001_1008, 0x0001_2000, 0x0001_3000, 0x0001_3001, 0x0001_3002, 0x0001_3003, 0x0001_3004, 0x0001_3006, 0x0001_3007] "{length} blocks from {block} belong to others as well" => Repair::CloneBlocks;
         /// A block of pointers cannot be read.
         Unreadable { why: String } = 413 DataLoss [0x0001_0029] "{why}" => Repair::RebuildMap;
-        /// The tree is deeper than it needs to be.
-        DepthExcessive { depth: u16 } = 414 Note [0x0001_007f, 0x0001_4006, 0x0001_4007] "the tree is {depth} levels deep";
         /// The depth of a child is not one less than its parent's.
         DepthWrong { stored: u16, wanted: u16 } = 415 DataLoss [0x0001_005f] "depth is {stored}, should be {wanted}" => Repair::RebuildMap;
     }

@@ -33,8 +33,6 @@ problems! {
         WantExtraSizeWrong { stored: u16 } = 112 Repairable [0x0000_004e] "s_want_extra_isize is {stored}" => Repair::SetField { field: "s_want_extra_isize", value: 32 };
         /// Features in a superblock of the original revision.
         FeaturesInOriginalRevision {} = 113 Preen [0x0000_001a, 0x0001_0033] "features are set, but the revision is 0" => Repair::SetField { field: "s_rev_level", value: 1 };
-        /// `s_first_meta_bg` is beyond the descriptors.
-        FirstMetaGroupWrong { stored: u32, most: u32 } = 114 Repairable [0x0000_0049] "s_first_meta_bg is {stored}, the most is {most}" => Repair::SetField { field: "s_first_meta_bg", value: 0 };
         /// A quota inode's number cannot be one.
         QuotaInodeInvalid { field: &'static str, stored: u32 } = 115 Repairable [0x0000_004f] "{field} is {stored}" => Repair::SetField { field, value: 0 };
         /// The protection block lies outside.
@@ -43,12 +41,8 @@ problems! {
         MmpDamaged { defect: Defect } = 117 Preen [0x0000_0043, 0x0000_0047] "multi-mount protection block: {defect}" => Repair::ResetMmp;
         /// A large file without the feature.
         LargeFileUnset {} = 118 Preen [0x0002_0033] "files of 2 GiB or more exist, but large_file is not set" => Repair::SetFeature("large_file");
-        /// The filesystem is marked as having errors or as not cleanly unmounted.
-        NotClean { state: u16 } = 119 Note [] "s_state is {state:#x}";
         /// There is no UUID.
         NoUuid {} = 120 Note [0x0000_0009] "there is no UUID";
-        /// A checksum is wrong although the contents can be used.
-        ChecksumWrong { defect: Defect } = 121 Repairable [0x0000_0004] "{defect}" => Repair::RefreshChecksum;
         /// A file type field on a filesystem of the Hurd.
         FileTypeOnHurd {} = 122 Repairable [0x0000_000e] "filetype is set on a filesystem of the Hurd" => Repair::ClearFeature("filetype");
     }
