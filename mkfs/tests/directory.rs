@@ -303,9 +303,11 @@ fn modes_are_kept_whoever_copies() {
     let path = |name: &str| folder.source().join(name);
     fs::create_dir(path("d")).unwrap();
     fs::write(path("d/file"), b"x").unwrap();
-    // The program's own folder may be closed to others.
+    // The program's own folder may be closed to others. Another program makes the copy: were it open for writing here, a
+    // child that another test starts at that moment would hold it open, and it could not be run.
     let program = folder.temporary.path().join("mkfs");
-    fs::copy(env!("CARGO_BIN_EXE_ext4kit-mkfs"), &program).unwrap();
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ext4kit-mkfs")).arg(&program).status();
+    assert!(copied.unwrap().success());
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
         fs::set_permissions(folder.temporary.path(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -13,6 +13,9 @@ use crate::oracle;
 use crate::skip;
 use crate::tree::Tree;
 
+/// How often a mount is tried where others take loop devices at the same time.
+const ATTEMPTS: u32 = 10;
+
 /// The tree that the kernel sees in a copy of a store, mounted read-only, or what it said against mounting it.
 /// `None` where no loop mount can be made, after [`skip::missing`].
 pub fn read_tree(store: &dyn Store) -> Option<Result<Tree, String>> {
@@ -54,13 +57,21 @@ struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
     fn new(image: &Path, point: &'a Path) -> Result<Self, String> {
-        let mut command = Command::new("mount");
-        command.args(["-t", "ext4", "-o", "ro,loop"]).arg(image).arg(point);
-        let output = command.output().map_err(|error| error.to_string())?;
-        if output.status.success() {
-            return Ok(Self(point));
+        // Two mounts at once may go for the same free loop device; the one that comes second tries again.
+        for attempt in 1.. {
+            let mut command = Command::new("mount");
+            command.args(["-t", "ext4", "-o", "ro,loop"]).arg(image).arg(point);
+            let output = command.output().map_err(|error| error.to_string())?;
+            if output.status.success() {
+                break;
+            }
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if attempt == ATTEMPTS || !said.contains("loop device") {
+                return Err(said);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        Ok(Self(point))
     }
 }
 

@@ -2,8 +2,8 @@
 //! attribute `system.data`, which is there even if it is empty and never leaves the inode.
 //!
 //! Nothing here touches a block until [`move_to_blocks`]. Functions change the copy of the inode; a change that does
-//! not fit leaves it as it was. Directories of this form are in [`crate::tree::dir`], which use [`area`] and
-//! [`set_area`].
+//! not fit leaves it as it was. Directories of this form are in [`crate::tree::dir`], which use `area` and
+//! `set_area`.
 
 use super::{map, xattr};
 use crate::disk::features::Incompat;

@@ -5,8 +5,8 @@
 //! an inode of its own. Functions take the owner as a copy in memory and change its attribute area, `i_file_acl` and
 //! `i_blocks`; the caller holds its lock where there is one, keeps its change time, and writes it back.
 //!
-//! Where to start: [`places`] holds the attributes of one inode as two lists, on which a change is planned before
-//! anything is written; [`block`] and [`value_inode`] keep the reference counts.
+//! Where to start: `places` holds the attributes of one inode as two lists, on which a change is planned before
+//! anything is written; `block` and `value_inode` keep the reference counts.
 //!
 //! - A block is shared by up to 1024 inodes. It is changed in place by its only owner, and copied by one of several.
 //! - A value's inode counts the entries that name it, so a block that is shared counts once.
