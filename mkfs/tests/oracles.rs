@@ -142,6 +142,8 @@ fn what_mke2fs_counts_otherwise_is_clean_too() {
         &["-t", "ext4", "-b", "65536"],
         &["-t", "ext4", "-O", "^resize_inode", "-G", "1048576"],
         &["-t", "ext4", "-i", "2048"],
+        // Eight inodes a group: the ten reserved ones reach into the second.
+        &["-t", "ext4", "-b", "1024", "-N", "64"],
     ] {
         for size in ["64M", "1G"] {
             let image = folder.file("ours");

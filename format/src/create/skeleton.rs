@@ -85,7 +85,9 @@ fn describe_groups(plan: &Plan, parameters: &Parameters) -> Vec<GroupDescriptor>
     let inodes = geometry.inodes_per_group();
     let reserved = geometry.first_inode().saturating_sub(1);
     let describe = |(group, tables): (GroupNumber, &super::GroupTables)| {
-        let used = if group.0 == 0 { reserved.min(inodes) } else { 0 };
+        // Tables may be so small that the reserved inodes go on in the next group.
+        let before = group.0.saturating_mul(inodes);
+        let used = reserved.saturating_sub(before).min(inodes);
         let mut flags = GroupFlags::empty();
         flags.set(GroupFlags::INODE_UNINIT, lazy && used == 0);
         flags.set(GroupFlags::INODE_ZEROED, lazy && (parameters.target_is_zero || !parameters.lazy_tables));

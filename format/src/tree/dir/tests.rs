@@ -144,20 +144,20 @@ proptest! {
 
 #[test]
 fn indexes_grow_to_two_and_three_levels() {
-    for (large, names, levels) in [(false, 6000u32, 1), (true, 30_000, 1)] {
+    // Leaves of 1 KiB hold three names of 250 bytes; 123 children of the root with 126 leaves each are soon full.
+    for (large, names, frames) in [(false, 3000u32, 2), (true, 40_000, 3)] {
         let (mut txn, mut dir) = directory(Form { large, ..INDEXED });
+        let name = |number: u32| format!("{number:08}{}", "x".repeat(242));
         for number in 0..names {
-            let name = format!("a-rather-long-name-so-that-leaves-fill-up-soon-{number:08}");
-            insert(&mut txn, &mut dir, name.as_bytes(), inode(number % 60 + 1), FileType::REGULAR).unwrap();
+            let target = inode(number % 60 + 1);
+            insert(&mut txn, &mut dir, name(number).as_bytes(), target, FileType::REGULAR).unwrap();
         }
         reread(&mut txn);
         assert_eq!(listing(&txn, &dir).len(), names as usize);
         let shape = shape(&txn, &dir).unwrap();
-        let frames = index::probe(&txn, &dir, &shape, 0).unwrap();
-        assert!(frames.len() > levels, "{} frames", frames.len());
+        assert_eq!(index::probe(&txn, &dir, &shape, 0).unwrap().len(), frames);
         for number in (0..names).step_by(97) {
-            let name = format!("a-rather-long-name-so-that-leaves-fill-up-soon-{number:08}");
-            assert!(lookup(&txn, &dir, name.as_bytes()).unwrap().is_some(), "{name}");
+            assert!(lookup(&txn, &dir, name(number).as_bytes()).unwrap().is_some(), "{number}");
         }
     }
 }
