@@ -249,7 +249,10 @@ fn check_dot(
             if let Some(directory) = context.directories.get_mut(current.at) {
                 directory.dotdot = inode.get();
             }
-            context.count_name(inode);
+            // A removed directory that waits for its end counts no more for its parent.
+            if context.state(current.number) & known::HIDDEN == 0 {
+                context.count_name(inode);
+            }
         }
         _ => context.find(place.clone(), Problem::DotDotMissing {}),
     }
