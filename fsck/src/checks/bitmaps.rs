@@ -186,8 +186,8 @@ fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
     let used = |bit: u32| states.get(index(bit)).is_some_and(|state| state & known::USED != 0);
     let taken =
         u32::try_from(states.iter().filter(|state| **state & known::USED != 0).count()).unwrap_or(u32::MAX);
-    let directory =
-        |state: &&u8| **state & (known::USED | known::HIDDEN) == known::USED && **state & known::KIND == 2;
+    // An orphan that waits for its end is still counted as the directory that it was.
+    let directory = |state: &&u8| **state & known::USED != 0 && **state & known::KIND == 2;
     let directories = u32::try_from(states.iter().filter(directory).count()).unwrap_or(u32::MAX);
     let counted = limit.saturating_sub(taken);
     totals.free_inodes = totals.free_inodes.saturating_add(counted.into());

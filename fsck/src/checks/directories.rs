@@ -242,27 +242,37 @@ fn check_dot(
             context.find(place.clone(), Problem::DotTooLong {});
         }
         context.count_name(current.number);
-        return;
+        return check_dot_type(context, current, entry, place);
     }
     match entry.inode {
         Some(inode) if entry.name == b".." => {
             if let Some(directory) = context.directories.get_mut(current.at) {
                 directory.dotdot = inode.get();
             }
-            context.count_name(inode);
+            // A removed directory that waits for its end counts no more for its parent.
+            if context.state(current.number) & known::HIDDEN == 0 {
+                context.count_name(inode);
+            }
         }
         _ => context.find(place.clone(), Problem::DotDotMissing {}),
     }
-    if current.format.file_type && entry.inode.is_some() && entry.name == b".." && entry.file_type.0 != 2 {
-        let offset = u32::try_from(entry.offset).unwrap_or(u32::MAX);
-        let name = "..".to_owned();
-        let problem = if entry.file_type.0 == 0 {
-            Problem::TypeUnset { offset, name, wanted: 2 }
-        } else {
-            Problem::TypeWrong { offset, name, stored: entry.file_type.0, wanted: 2 }
-        };
-        context.find(place.clone(), problem);
+    check_dot_type(context, current, entry, place);
+}
+
+/// The dots are directories.
+fn check_dot_type(context: &mut Context<'_>, current: &Current<'_>, entry: &Entry<'_>, place: &Place) {
+    let (stored, wanted) = (entry.file_type.0, 2);
+    if !current.format.file_type || entry.inode.is_none() || stored == wanted || !dirent::is_dot(entry.name) {
+        return;
     }
+    let offset = u32::try_from(entry.offset).unwrap_or(u32::MAX);
+    let name = text(entry.name);
+    let problem = if stored == 0 {
+        Problem::TypeUnset { offset, name, wanted }
+    } else {
+        Problem::TypeWrong { offset, name, stored, wanted }
+    };
+    context.find(place.clone(), problem);
 }
 
 fn text(name: &[u8]) -> String {

@@ -45,7 +45,7 @@ fn journal(context: &Context<'_>) -> Vec<Problem> {
     let Some(number) = superblock.journal_inode() else {
         // One that was given was looked at before the replay.
         let why = "the journal is on another device, which was not given (-j)".to_owned();
-        return if context.has_external_journal {
+        return if context.has_external_journal || recover {
             Vec::new()
         } else {
             vec![Problem::ExternalUnavailable { why }]

@@ -8,7 +8,7 @@ use ext4kit_format::num::index;
 use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
 
 use super::context::Context;
-use crate::finding::SuperblockProblem as Problem;
+use crate::finding::{InodeProblem, SuperblockProblem as Problem};
 
 /// Checks the fields that the geometry does not already depend on.
 pub fn check(context: &mut Context<'_>) {
@@ -139,6 +139,18 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
         let cluster = context.claims.cluster(block.0);
         context.claims.claim(cluster);
     }
+    if verdict.is_ok() {
+        // The block of pointers, and each reserved block with its copies.
+        let geometry = context.geometry();
+        let copies = geometry.groups().filter(|group| geometry.has_superblock(*group)).count();
+        let reserved = u64::from(geometry.reserved_descriptor_blocks());
+        let blocks = reserved.saturating_mul(ext4kit_format::num::wide(copies)).saturating_add(1);
+        let stored = view.blocks_raw();
+        let counted = blocks << geometry.block_bits().saturating_sub(9);
+        if stored != counted && geometry.cluster_bits() == 0 {
+            context.find(place.clone(), InodeProblem::BlocksWrong { stored, counted });
+        }
+    }
     if let Err(why) = verdict {
         context.find(place, Problem::ResizeInodeWrong { why });
     }
@@ -172,7 +184,9 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
         }
         let list = context.source.block(BlockNumber(wanted)).map_err(|error| error.to_string())?;
         for (at, copy) in copies.iter().enumerate() {
-            let wanted = copy.0.saturating_add(distance);
+            // As e2fsprogs count: as far from the primary one as the groups are apart.
+            let apart = copy.0.saturating_sub(geometry.first_data_block().0);
+            let wanted = wanted.saturating_add(apart);
             let stored = le32(&list, at.saturating_mul(4)).unwrap_or(0);
             if u64::from(stored) != wanted {
                 return Err(format!(
