@@ -113,7 +113,7 @@ pub fn runner(store: Arc<dyn Store>, verify: bool, json: bool) -> Option<Runner>
 /// What a line prints, and what became of it.
 pub fn ask(runner: &mut Runner, line: &str) -> (Done, String) {
     let mut out = Vec::new();
-    let done = runner.line_to(line.as_bytes(), &mut out);
+    let done = runner.line_to(line.as_bytes(), &mut out, &mut std::io::sink());
     (done, String::from_utf8_lossy(&out).into_owned())
 }
 
