@@ -61,6 +61,16 @@ impl Answer {
 /// What a handler returns: an answer, or why there is none.
 pub type Outcome = Result<Answer, Failure>;
 
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // A String takes everything.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// Bytes that are mostly text: a name or a value. As data, a string where they are UTF-8, else `{"hex": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub Vec<u8>);
@@ -73,9 +83,7 @@ impl Serialize for Bytes {
         }
         match std::str::from_utf8(&self.0) {
             Ok(text) => serializer.serialize_str(text),
-            Err(_) => {
-                Hex { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() }.serialize(serializer)
-            }
+            Err(_) => Hex { hex: hex(&self.0) }.serialize(serializer),
         }
     }
 }

@@ -35,6 +35,10 @@ pub mod prompt;
 pub mod run;
 pub mod session;
 pub mod table;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 pub mod walk;
 pub mod words;
 

@@ -44,6 +44,8 @@ pub struct DirectoryBlock {
     pub format: EntryFormat,
     /// Whether it ends in a checksum record; else it is a node of the hash tree, or has no checksum.
     pub has_tail: bool,
+    /// Whether it is a node of the hash tree.
+    pub is_index: bool,
 }
 
 /// What was found, and what could not be read.
@@ -110,7 +112,14 @@ fn read_block(
         BlockKind::DirectoryLeaf(directory.owner(), number)
     };
     let bytes = txn.read(at, kind)?;
-    Ok(DirectoryBlock { logical, at, bytes, format: shape.format, has_tail: shape.checksummed && !is_index })
+    Ok(DirectoryBlock {
+        logical,
+        at,
+        bytes,
+        format: shape.format,
+        has_tail: shape.checksummed && !is_index,
+        is_index,
+    })
 }
 
 /// Every entry of a directory, unused ones and checksum records included, removed ones where asked for.
@@ -146,7 +155,7 @@ fn entries_of(
         };
         let slack = entry.offset + block.format.needed(entry.name)..entry.offset + entry.rec_len;
         found.push(listed);
-        if with_removed && entry.inode.is_some() && !block.format.hashed {
+        if with_removed && entry.inode.is_some() && !block.format.hashed && !block.is_index {
             removed(block, slack, found);
         }
     }
@@ -175,9 +184,7 @@ fn removed(block: &DirectoryBlock, slack: std::ops::Range<usize>, found: &mut Ve
     while at + MIN_RECORD <= slack.end {
         let room = block.bytes.get(at..slack.end).unwrap_or_default();
         let whole: Option<Vec<_>> = block.format.entries(room).map(Result::ok).collect();
-        let Some(first) =
-            whole.and_then(|entries| entries.first().copied()).filter(|first| first.inode.is_some())
-        else {
+        let Some(first) = whole.and_then(|entries| entries.first().copied()) else {
             at += 4;
             continue;
         };

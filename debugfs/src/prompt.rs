@@ -1,7 +1,6 @@
 //! Lines from a terminal, with history, and completion of commands and paths.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use ext4kit_cli::exit::{Failure, FailureKind};
@@ -24,7 +23,7 @@ const PROMPT: &str = "debugfs:  ";
 
 /// Completes the first word as a command, others as paths inside the filesystem.
 struct Assistant {
-    candidates: Rc<RefCell<Box<dyn Fn(&str) -> Vec<String>>>>,
+    open: Option<Rc<Open>>,
 }
 
 impl Completer for Assistant {
@@ -42,7 +41,7 @@ impl Completer for Assistant {
         if before.get(..start).unwrap_or_default().trim().is_empty() {
             return Ok((start, commands(word)));
         }
-        Ok((start, self.candidates.borrow()(word)))
+        Ok((start, self.open.as_ref().map_or_else(Vec::new, |open| paths_from(open, word))))
     }
 }
 
@@ -95,10 +94,7 @@ pub fn converse(runner: &mut Runner) -> Result<(), Failure> {
     while !runner.session.done {
         // The editor keeps its helper, so each line lends it the session for the time of its typing.
         let open = runner.session.open.take().map(Rc::new);
-        let lent = open.clone();
-        let candidates: Box<dyn Fn(&str) -> Vec<String>> =
-            Box::new(move |word| lent.as_ref().map_or_else(Vec::new, |open| paths_from(open, word)));
-        editor.set_helper(Some(Assistant { candidates: Rc::new(RefCell::new(candidates)) }));
+        editor.set_helper(Some(Assistant { open: open.clone() }));
         let line = editor.readline(PROMPT);
         editor.set_helper(None);
         runner.session.open = open.and_then(Rc::into_inner);

@@ -86,7 +86,13 @@ fn work(options: &Options) -> Result<Done, Failure> {
             Ok(open) => session.open = Some(open),
             Err(failure) => {
                 worst = Done::Failed;
-                report_failure(schema("debugfs"), &failure, options.json, PROGRAM);
+                let failure = Failure { place: format!("{PROGRAM}: {}", failure.place), ..failure };
+                report_failure(
+                    schema(PROGRAM),
+                    &failure,
+                    options.json,
+                    (&mut io::stdout(), &mut io::stderr()),
+                );
             }
         }
     }
@@ -145,21 +151,17 @@ impl Runner {
     /// Runs one line and prints what comes of it.
     pub fn line(&mut self, line: &[u8]) -> Done {
         let mut out = io::BufWriter::new(io::stdout().lock());
-        let done = self.line_to(line, &mut out);
+        let done = self.line_to(line, &mut out, &mut io::stderr().lock());
         let done = if out.flush().is_err() { done.max(Done::Failed) } else { done };
         self.worst = self.worst.max(done);
         done
     }
 
-    /// Runs one line, with answers going to `out` and failures to standard error, or into the JSON.
-    pub fn line_to(&mut self, line: &[u8], out: &mut dyn Write) -> Done {
+    /// Runs one line, with answers going to `out` and failures to `errors`, or with JSON to `out` as well.
+    pub fn line_to(&mut self, line: &[u8], out: &mut dyn Write, errors: &mut dyn Write) -> Done {
         let Some(mut words) = words::split(line) else {
-            report_failure(
-                schema(PROGRAM),
-                &Failure::usage(PROGRAM, "Unbalanced quotes in command line"),
-                self.json,
-                "",
-            );
+            let failure = Failure::usage(PROGRAM, "Unbalanced quotes in command line");
+            report_failure(schema(PROGRAM), &failure, self.json, (out, errors));
             return Done::Failed;
         };
         if words.is_empty() {
@@ -174,7 +176,7 @@ impl Runner {
             } else {
                 format!("Command not found {name}")
             };
-            report_failure(schema(PROGRAM), &Failure::usage(PROGRAM, what), self.json, "");
+            report_failure(schema(PROGRAM), &Failure::usage(PROGRAM, what), self.json, (out, errors));
             return Done::Unknown;
         };
         let mut call = Call {
@@ -186,7 +188,7 @@ impl Runner {
             json: self.json,
         };
         let outcome = (command.handler)(&mut call);
-        print(command, outcome, self.json, out)
+        print(command, outcome, self.json, (out, errors))
     }
 }
 
@@ -208,7 +210,12 @@ impl Ord for Done {
 }
 
 /// Prints an answer, then its failures.
-fn print(command: &Command, outcome: Outcome, json: bool, out: &mut dyn Write) -> Done {
+fn print(
+    command: &Command,
+    outcome: Outcome,
+    json: bool,
+    (out, errors): (&mut dyn Write, &mut dyn Write),
+) -> Done {
     let schema = schema(command.schema);
     let Answer { shown, problems } = match outcome {
         Ok(answer) => answer,
@@ -233,20 +240,23 @@ fn print(command: &Command, outcome: Outcome, json: bool, out: &mut dyn Write) -
     let printed = printed.and_then(|()| out.flush());
     if !json || shown.is_some() {
         for failure in &problems {
-            report_failure(schema, failure, false, "");
+            let _ = writeln!(errors, "{failure}");
         }
     }
     if problems.is_empty() && printed.is_ok() { Done::Well } else { Done::Failed }
 }
 
-/// Tells of a failure: on standard error as `place: what`, or as JSON.
-fn report_failure(schema: Schema, failure: &Failure, json: bool, program: &str) {
+/// Tells of a failure: as `place: what`, or as JSON among the answers.
+fn report_failure(
+    schema: Schema,
+    failure: &Failure,
+    json: bool,
+    (out, errors): (&mut dyn Write, &mut dyn Write),
+) {
     // Nothing is left to do where even this cannot be written; the exit code still tells.
-    if json {
-        let _ = output::json_failure(schema, failure, Convention::Plain);
-    } else if program.is_empty() {
-        let _ = writeln!(io::stderr().lock(), "{failure}");
+    let _ = if json {
+        schema.write_failure(failure, Convention::Plain, out).and_then(|()| out.flush())
     } else {
-        let _ = writeln!(io::stderr().lock(), "{program}: {failure}");
-    }
+        writeln!(errors, "{failure}")
+    };
 }

@@ -94,7 +94,6 @@ impl Call<'_> {
 
     /// A path that could not be followed. One that leads nowhere is told in debugfs' words, for scripts look for them:
     /// its exit code says nothing.
-    #[expect(clippy::unused_self, reason = "it stands with the other failures")]
     pub fn not_found(&self, word: &[u8], error: &Error) -> Failure {
         match error {
             Error::NotFound(_) => {

@@ -92,7 +92,7 @@ pub fn cat(call: &mut Call<'_>) -> Outcome {
     let out = &mut *call.out;
     let mut done = 0u64;
     let zeros = vec![0u8; STEP];
-    let mut fill = |done: &mut u64, to: u64, out: &mut dyn Write| {
+    let fill = |done: &mut u64, to: u64, out: &mut dyn Write| {
         while *done < to {
             let count = usize::try_from(to - *done).unwrap_or(STEP).min(STEP);
             out.write_all(&zeros[..count])?;

@@ -73,6 +73,12 @@ impl Report for Listing {
 }
 
 impl Row {
+    /// The inode's number in a form with details, where debugfs has none for a removed entry: its inode may be
+    /// another file's by now.
+    fn number(&self) -> u32 {
+        if self.removed { 0 } else { self.inode }
+    }
+
     fn brackets(&self) -> (char, char) {
         if self.removed { ('<', '>') } else { (' ', ' ') }
     }
@@ -81,7 +87,7 @@ impl Row {
         let (left, right) = self.brackets();
         let mut text = format!("{left}{}{right} ({}) ", self.inode, self.record_length).into_bytes();
         if let Some(checksum) = self.checksum {
-            text = format!("{left}{}{right} (dirblock checksum: 0x{checksum:08x}) ", self.inode).into_bytes();
+            text = format!("{left}{}{right} (dirblock checksum: 0x{checksum:08x})", self.inode).into_bytes();
         }
         text.extend_from_slice(&self.name.0);
         text.extend_from_slice(b"   ");
@@ -112,7 +118,7 @@ impl Row {
         write!(
             to,
             "{left}{:6}{right} {:6o} ({})  {:5}  {:5}   {:5} {:17} ",
-            self.inode,
+            self.number(),
             details.mode,
             self.file_type,
             details.user.cast_signed(),
@@ -130,7 +136,7 @@ impl Row {
         }
         let (mode, user, group) =
             self.details.as_ref().map_or((0, 0, 0), |found| (found.mode, found.user, found.group));
-        write!(to, "/{}/{mode:06o}/{}/{}/", self.inode, user.cast_signed(), group.cast_signed())?;
+        write!(to, "/{}/{mode:06o}/{}/{}/", self.number(), user.cast_signed(), group.cast_signed())?;
         to.write_all(&self.name.0)?;
         match &self.details {
             Some(details) if details.directory => writeln!(to, "//"),
@@ -142,13 +148,7 @@ impl Row {
 /// `ls`.
 pub fn ls(call: &mut Call<'_>) -> Outcome {
     let flags = call.flags("cdlpr", 0, 1)?;
-    let directory = match flags.rest.first() {
-        Some(word) => call.directory(word)?,
-        None => {
-            let open = call.open()?;
-            inode::read(&open.txn, open.current).map_err(|error| call.failed(&error))?
-        }
-    };
+    let directory = call.directory(flags.rest.first().map_or(&b"."[..], Vec::as_slice))?;
     let open = call.open()?;
     let form = match (flags.has('l'), flags.has('p')) {
         (_, true) => Form::Parsable,
@@ -167,8 +167,10 @@ pub fn ls(call: &mut Call<'_>) -> Outcome {
 
 fn row(open: &Open, entry: &Listed, details: bool, zone: &TimeZone, errors: &mut Vec<Error>) -> Row {
     let read = |number: InodeNumber| inode::read(&open.txn, number);
-    let inode =
-        entry.inode.filter(|_| details).and_then(|number| read(number).map_err(|e| errors.push(e)).ok());
+    let inode = entry
+        .inode
+        .filter(|_| details && !entry.removed)
+        .and_then(|number| read(number).map_err(|e| errors.push(e)).ok());
     Row {
         inode: entry.inode.map_or(0, InodeNumber::get),
         name: Bytes(entry.name.clone()),

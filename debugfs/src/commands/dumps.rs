@@ -9,7 +9,7 @@ use ext4kit_format::{BlockNumber, LogicalBlock, bytes};
 use serde::Serialize;
 use zerocopy::FromBytes;
 
-use crate::answer::{Answer, Outcome, Report};
+use crate::answer::{Answer, Outcome, Report, hex};
 use crate::table::Call;
 use crate::words::number_or;
 
@@ -68,15 +68,6 @@ enum Kind {
     Inode,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // A String takes everything.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 impl Report for Bytewise {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
         match self.attributes {
@@ -110,16 +101,13 @@ fn attributes(to: &mut dyn Write, area: &[u8], kind: Kind) -> io::Result<()> {
         writeln!(to, "reserved: {a:08x} {b:08x} {c:08x}\n")?;
     }
     let Some(parsed) = parsed else { return Ok(()) };
-    let mut end = match kind {
-        Kind::Block => BLOCK_HEADER,
-        Kind::Inode => INODE_HEADER,
-    };
+    let mut end = if base == 0 { BLOCK_HEADER } else { base };
     for entry in parsed.entries() {
         let entry = match entry {
             Ok(entry) => entry,
-            Err(bad) => return writeln!(to, "offset = {} ({0:04o}): {}", bad.offset, bad.defect),
+            Err(bad) => return writeln!(to, "offset = {} ({0:04o}): {}", bad.offset + base, bad.defect),
         };
-        let (offset, length) = (entry.offset, entry.name.len());
+        let (offset, length) = (entry.offset + base, entry.name.len());
         writeln!(
             to,
             "offset = {offset} ({offset:04o}), hash = {}, name_len = {length}, name_index = {}",

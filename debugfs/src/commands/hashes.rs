@@ -229,8 +229,8 @@ pub fn htree_dump(call: &mut Call<'_>) -> Outcome {
     let txn = &call.open()?.txn;
     let mut blocks = Vec::new();
     let collected = listing::blocks(txn, &inode, &mut |block| {
-        let DirectoryBlock { logical, at, ref bytes, format, has_tail } = *block;
-        blocks.push(DirectoryBlock { logical, at, bytes: bytes.clone(), format, has_tail });
+        let DirectoryBlock { logical, at, ref bytes, format, has_tail, is_index } = *block;
+        blocks.push(DirectoryBlock { logical, at, bytes: bytes.clone(), format, has_tail, is_index });
         Ok(())
     });
     let errors = collected.map_err(|error| call.failed(&error))?;

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use ext4kit_cli::exit::{Failure, FailureKind};
+use ext4kit_format::disk::bitmap::Bits;
 use ext4kit_format::disk::fast_commit::{RawRecord, Record};
 use ext4kit_format::disk::jbd2::superblock::JournalSuperblock;
 use ext4kit_format::disk::jbd2::tags::{TagFlags, Tags};
@@ -15,9 +16,9 @@ use ext4kit_format::disk::jbd2::{
     BlockHeader, BlockType, ChecksumVersion, CompatFeatures, IncompatFeatures, revoke, unescape,
 };
 use ext4kit_format::journal::{Journal, open_internal};
-use ext4kit_format::tree::inode;
+use ext4kit_format::tree::{group, inode};
 use ext4kit_format::txn::Transaction;
-use ext4kit_format::{InodeNumber, Result};
+use ext4kit_format::{BlockNumber, InodeNumber, Result};
 use serde::Serialize;
 
 use super::dumps::hexdump;
@@ -54,6 +55,10 @@ enum Step {
     },
     Revoke {
         target: u64,
+    },
+    BitmapBit {
+        block: u64,
+        set: bool,
     },
     OtherSequence {
         block: u32,
@@ -198,6 +203,10 @@ impl Step {
             Self::RevokeTable { block, sequence } => {
                 writeln!(to, "Dumping revoke block, sequence {sequence}, at block {block}:")
             }
+            Self::BitmapBit { block, set } => {
+                let state = if *set { "SET" } else { "CLEAR" };
+                writeln!(to, "    (block bitmap for block {block}: block is {state})")
+            }
             Self::Revoke { target } => writeln!(to, "  Revoke FS block {target}"),
             Self::OtherSequence { block, found, wanted } => {
                 writeln!(to, "Found sequence {found} (not {wanted}) at block {block}: end of journal.")
@@ -268,6 +277,8 @@ struct Wanted {
     contents: bool,
     old: bool,
     block: Option<u64>,
+    /// Where the bitmap of the wanted block lies, and its bit there.
+    bitmap: Option<(u64, u32)>,
     limit: Option<u64>,
 }
 
@@ -341,11 +352,12 @@ impl Walk<'_> {
             }
             let block = self.cursor;
             self.advance();
-            let named = self.wanted.block == Some(tag.block);
+            let bitmap = self.wanted.bitmap.filter(|(at, _)| *at == tag.block);
+            let named = self.wanted.block == Some(tag.block) || bitmap.is_some();
             if !self.wanted.all && !named {
                 continue;
             }
-            let contents = if self.wanted.contents {
+            let contents = if self.wanted.contents || bitmap.is_some() {
                 let mut bytes = self.journal.blocks().read(block, &mut Vec::new())?.to_vec();
                 if tag.flags.contains(TagFlags::ESCAPE) {
                     unescape(&mut bytes);
@@ -354,9 +366,12 @@ impl Walk<'_> {
             } else {
                 None
             };
-            let flags = u32::from(tag.flags.bits());
-            let brief = !self.wanted.all;
+            let bit = bitmap.zip(contents.as_ref()).map(|((_, bit), bytes)| Bits(bytes).is_set(bit));
+            let contents = contents.filter(|_| self.wanted.contents);
+            let (flags, brief) = (tag.flags.bits(), !self.wanted.all);
             self.steps.push(Step::Tag { target: tag.block, block, sequence, flags, brief, contents });
+            let wanted = self.wanted.block.unwrap_or(0);
+            self.steps.extend(bit.map(|set| Step::BitmapBit { block: wanted, set }));
         }
         Ok(())
     }
@@ -415,7 +430,8 @@ fn describe(superblock: &JournalSuperblock) -> Features {
         (incompat.contains(IncompatFeatures::ASYNC_COMMIT), "journal_async_commit"),
         (incompat.contains(IncompatFeatures::CHECKSUM_V2), "journal_checksum_v2"),
         (incompat.contains(IncompatFeatures::CHECKSUM_V3), "journal_checksum_v3"),
-        (incompat.contains(IncompatFeatures::FAST_COMMIT), "fast_commit"),
+        // e2fsprogs has no name for this one.
+        (incompat.contains(IncompatFeatures::FAST_COMMIT), "FEATURE_I5"),
     ];
     let sums = matches!(superblock.checksums(), ChecksumVersion::V2 | ChecksumVersion::V3);
     let fast = superblock.fast_commit_blocks();
@@ -446,6 +462,7 @@ fn wanted_of(call: &Call<'_>, flags: &Flags) -> std::result::Result<Wanted, Fail
         contents: flags.has('c'),
         old: flags.has('O'),
         block: value('b', "block")?,
+        bitmap: None,
         limit: value('n', "number of transactions")?,
     })
 }
@@ -455,6 +472,12 @@ pub fn logdump(call: &mut Call<'_>) -> Outcome {
     let flags = call.flags("acsOSb:n:i:f:", 0, 1)?;
     let mut wanted = wanted_of(call, &flags)?;
     let open = call.open()?;
+    if let Some((group, bit)) =
+        wanted.block.and_then(|block| open.txn.layout().geometry.bit_of(BlockNumber(block)))
+    {
+        let descriptor = group::read_descriptor(&open.txn, group).map_err(|error| call.failed(&error))?;
+        wanted.bitmap = Some((descriptor.block_bitmap.0, bit));
+    }
     let mut inode_place = None;
     if let Some(word) = flags.value('i') {
         let number = paths::find(open, word).map_err(|error| call.not_found(word, &error))?;

@@ -151,11 +151,11 @@ fn names(features: Features) -> String {
 struct Fields(Vec<Field>);
 
 impl Fields {
-    fn add(&mut self, name: &'static str, value: impl ToString) {
+    fn add(&mut self, name: &'static str, value: impl std::fmt::Display) {
         self.0.push(Field { name, value: value.to_string() });
     }
 
-    fn add_if(&mut self, condition: bool, name: &'static str, value: impl ToString) {
+    fn add_if(&mut self, condition: bool, name: &'static str, value: impl std::fmt::Display) {
         if condition {
             self.add(name, value);
         }
@@ -191,8 +191,8 @@ fn identity(superblock: &Superblock, fields: &mut Fields) {
         (flags::UNSIGNED_HASH, "unsigned_directory_hash"),
         (flags::TEST_FILESYSTEM, "test_filesystem"),
     ];
-    let set: String =
-        known.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| format!("{name} ")).collect();
+    let set: Vec<&str> = known.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
+    let set = if set.is_empty() { String::new() } else { set.join(" ") + " " };
     fields.add_if(bits != 0, "Filesystem flags", or(set, "(none)"));
     fields.add("Default mount options", or(mount_option_names(superblock), "(none)"));
     let own = field_text(&superblock.s_mount_opts);
@@ -444,6 +444,14 @@ fn rest(superblock: &Superblock, fields: &mut Fields) {
         fields.add("MMP block number", superblock.s_mmp_block);
         fields.add("MMP update interval", superblock.s_mmp_update_interval);
     }
+    let inode = |number: zerocopy::little_endian::U32| number.get();
+    if features.ro_compat.contains(RoCompat::QUOTA) {
+        let (user, group) = (inode(superblock.s_usr_quota_inum), inode(superblock.s_grp_quota_inum));
+        let project = inode(superblock.s_prj_quota_inum);
+        fields.add_if(user != 0, "User quota inode", user);
+        fields.add_if(group != 0, "Group quota inode", group);
+        fields.add_if(project != 0, "Project quota inode", project);
+    }
     if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         let kind = if superblock.s_checksum_type == 1 { "crc32c" } else { "unknown" };
         fields.add("Checksum type", kind);
@@ -452,16 +460,8 @@ fn rest(superblock: &Superblock, fields: &mut Fields) {
     if features.incompat.contains(Incompat::CSUM_SEED) {
         fields.add("Checksum seed", format!("0x{:08x}", superblock.s_checksum_seed.get()));
     }
-    let inode = |number: zerocopy::little_endian::U32| number.get();
     let orphan = inode(superblock.s_orphan_file_inum);
     fields.add_if(features.compat.contains(Compat::ORPHAN_FILE), "Orphan file inode", orphan);
-    if features.ro_compat.contains(RoCompat::QUOTA) {
-        let (user, group) = (inode(superblock.s_usr_quota_inum), inode(superblock.s_grp_quota_inum));
-        let project = inode(superblock.s_prj_quota_inum);
-        fields.add_if(user != 0, "User quota inode", user);
-        fields.add_if(group != 0, "Group quota inode", group);
-        fields.add_if(project != 0, "Project quota inode", project);
-    }
     if features.incompat.contains(Incompat::CASEFOLD) {
         let encoding = match superblock.s_encoding.get() {
             1 => "utf8-12.1".to_owned(),
@@ -508,7 +508,8 @@ pub fn supported_features(call: &mut Call<'_>) -> Outcome {
     let readable = |feature: Feature| match feature {
         Feature::Incompat(bit) => ext4kit_format::image::KNOWN_INCOMPAT.contains(bit),
         Feature::RoCompat(bit) => ext4kit_format::image::WRITABLE_RO_COMPAT.contains(bit),
-        Feature::Compat(_) => true,
+        // These two were given up long ago, and mean nothing to anybody.
+        Feature::Compat(bit) => !Compat::LAZY_BG.union(Compat::EXCLUDE_BITMAP).contains(bit),
     };
     let mut features: Vec<String> = Vec::new();
     for (_, feature) in NAMES.iter().filter(|(_, feature)| readable(*feature)) {
