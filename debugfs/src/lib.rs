@@ -3,7 +3,7 @@
 //! | room | what it is for |
 //! | --- | --- |
 //! | [`options`] | the command line, as typed values |
-//! | [`run`] | all of it in order, and the exit code |
+//! | [`mod@run`] | all of it in order, and the exit code |
 //! | [`session`] | the open filesystem, and where in it the user stands |
 //! | [`words`] | a command line taken apart: words, flags, numbers |
 //! | [`table`] | every command: names, arguments, help, handler |
