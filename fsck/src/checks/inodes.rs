@@ -163,7 +163,8 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
         context.find(place, Problem::ReservedModeWrong { mode: view.mode() });
         return;
     }
-    if !empty {
+    // Without links and mode nobody uses it, whatever its map says.
+    if view.links() > 0 || view.mode() != 0 {
         check_blocks(context, number, view, &Seen::default());
     }
 }
