@@ -118,6 +118,26 @@ fn counts_of_links_blocks_and_sizes() {
     }
 }
 
+/// Found by comparing with e2fsck on mutants: the largest size counts as too large, and `.` has a type as well.
+#[test]
+fn limits_that_e2fsck_knows() {
+    let file = first_of(&small(), 1);
+    let image = Damage::to(&small()).inode(file, |inode| inode.set_size(1 << 42)).finish();
+    assert_eq!(codes(&image), [308], "2^32 blocks of 1 KiB");
+    let image =
+        Damage::to(&small()).inode(InodeNumber::RESIZE, |inode| inode.set_blocks_raw(8).unwrap()).finish();
+    assert_eq!(codes(&image), [309]);
+    let lost = named(&small(), b"lost+found");
+    let block = first_block(&small(), lost);
+    let owner = {
+        let mut damage = Damage::to(&small());
+        inode::read(damage.transaction(), lost).unwrap().owner()
+    };
+    let kind = BlockKind::DirectoryLeaf(owner, LogicalBlock(0));
+    let image = Damage::to(&small()).block(block, kind, |bytes| bytes[7] = 1).finish();
+    assert_eq!(codes(&image), [614]);
+}
+
 #[test]
 fn summaries_and_bitmaps() {
     let damage = || Damage::to(&small());
