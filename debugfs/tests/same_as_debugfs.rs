@@ -82,7 +82,10 @@ fn ours(request: &str, image: &Path) -> Vec<u8> {
 /// The requests whose answers differ.
 fn differences(image: &Path, requests: &[&str]) -> Option<Vec<String>> {
     let mut different = Vec::new();
-    for request in requests {
+    let fast_commits = oracle::run_on("debugfs", &["-R", "features"], image)?.stdout.contains("fast_commit");
+    // See above for what debugfs prints of fast commits.
+    let compared = requests.iter().filter(|request| !(fast_commits && request.starts_with("logdump")));
+    for request in compared {
         let theirs = oracle::run_on("debugfs", &["-R", request], image)?;
         let ours = String::from_utf8_lossy(&ours(request, image)).into_owned();
         if ours != theirs.stdout {
