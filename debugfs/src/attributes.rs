@@ -58,8 +58,8 @@ fn collect(area: Area<'_>, place: &Place, found: &mut Vec<Attribute>, errors: &m
 }
 
 fn attribute(entry: &Entry<'_>) -> Attribute {
-    let unknown = || [format!("unknown{}.", entry.index.0).as_bytes(), entry.name].concat();
-    let name = full_name(entry.index, entry.name).unwrap_or_else(unknown);
+    // Names without a prefix that is known, such as that of encryption, stand alone, as debugfs prints them.
+    let name = full_name(entry.index, entry.name).unwrap_or_else(|| entry.name.to_vec());
     match entry.value {
         Value::Here(value) => Attribute {
             name,

@@ -1,12 +1,12 @@
 //! From what was typed to an inode, and from an inode to its path.
 
-use std::ops::ControlFlow;
-
+use ext4kit_format::disk::dirent;
 use ext4kit_format::disk::inode::{FileKind, Inode, InodeFlags, short_symlink_target};
 use ext4kit_format::tree::{dir, file, inode};
 use ext4kit_format::txn::Transaction;
 use ext4kit_format::{Error, InodeNumber, Result};
 
+use crate::listing::{self, Listed};
 use crate::session::Open;
 use crate::words::number;
 
@@ -65,23 +65,32 @@ fn resolve(open: &Open, path: &[u8]) -> Result<InodeNumber> {
     Ok(current)
 }
 
-/// The inode of a name. Where the hash tree of the directory is damaged, its blocks are looked through.
+/// The inode of a name. Where the hash tree of the directory is damaged, its blocks are looked through; and so they are
+/// where its size is larger than the filesystem, for a search by size would not end.
 fn lookup(open: &Open, directory: &Inode, name: &[u8]) -> Result<Option<InodeNumber>> {
-    match dir::lookup(&open.txn, directory, name) {
-        Ok(found) => Ok(found.map(|found| found.inode)),
-        Err(error) if error.is_corruption() && directory.view().flags().contains(InodeFlags::INDEX) => {
-            let mut found = None;
-            dir::for_each(&open.txn, directory, &mut |entry| {
-                if entry.name == name {
-                    found = Some(entry.found.inode);
-                    return Ok(ControlFlow::Break(()));
-                }
-                Ok(ControlFlow::Continue(()))
-            })?;
-            Ok(found)
+    let geometry = &open.txn.layout().geometry;
+    if directory.view().size() >> geometry.block_bits() <= geometry.blocks_count() {
+        match dir::lookup(&open.txn, directory, name) {
+            Err(error) if error.is_corruption() && directory.view().flags().contains(InodeFlags::INDEX) => {}
+            found => return Ok(found?.map(|found| found.inode)),
         }
-        Err(error) => Err(error),
     }
+    let (found, error) = first(open, directory, |entry| entry.name == name)?;
+    match (found.and_then(|entry| entry.inode), error) {
+        (None, Some(error)) => Err(error),
+        (found, _) => Ok(found),
+    }
+}
+
+/// The first entry in use that a test holds for, and the first thing that could not be read.
+fn first(
+    open: &Open,
+    directory: &Inode,
+    test: impl Fn(&Listed) -> bool,
+) -> Result<(Option<Listed>, Option<Error>)> {
+    let found = listing::entries(&open.txn, directory, false)?;
+    let entry = found.entries.into_iter().find(|entry| entry.inode.is_some() && test(entry));
+    Ok((entry, found.errors.into_iter().next()))
 }
 
 /// The target, if the inode is a symbolic link that can be followed.
@@ -119,16 +128,11 @@ pub fn path_of(open: &Open, directory: InodeNumber) -> Result<Vec<u8>> {
             return Err(Error::Invalid(format!("directory {directory} lies in a loop, or too deep")));
         }
         let inode = inode::read(&open.txn, current)?;
-        let parent = dir::parent(&open.txn, &inode)?;
-        let mut name = None;
-        dir::for_each(&open.txn, &inode::read(&open.txn, parent)?, &mut |entry| {
-            let own = entry.found.inode == current && entry.name != b"." && entry.name != b"..";
-            if own {
-                name = Some(entry.name.to_vec());
-                return Ok(ControlFlow::Break(()));
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
+        let missing = || Error::NotFound(format!("the parent of directory {current}"));
+        let parent = lookup(open, &inode, b"..")?.ok_or_else(missing)?;
+        let own = |entry: &Listed| entry.inode == Some(current) && !dirent::is_dot(&entry.name);
+        let (entry, _) = first(open, &inode::read(&open.txn, parent)?, own)?;
+        let name = entry.map(|entry| entry.name);
         names.push(name.unwrap_or_else(|| format!("<{current}>").into_bytes()));
         current = parent;
     }

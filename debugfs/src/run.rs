@@ -86,7 +86,9 @@ fn work(options: &Options) -> Result<Done, Failure> {
             Ok(open) => session.open = Some(open),
             Err(failure) => {
                 worst = Done::Failed;
-                let failure = Failure { place: format!("{PROGRAM}: {}", failure.place), ..failure };
+                let place =
+                    if options.json { failure.place } else { format!("{PROGRAM}: {}", failure.place) };
+                let failure = Failure { place, ..failure };
                 report_failure(
                     schema(PROGRAM),
                     &failure,

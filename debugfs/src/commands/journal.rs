@@ -167,6 +167,9 @@ impl Features {
         writeln!(to, "Fast commit length:       {}", self.fast_commit_blocks)?;
         writeln!(to, "Journal sequence:         0x{:08x}", self.sequence)?;
         writeln!(to, "Journal start:            {}", self.start)?;
+        if self.names.contains(&"journal_checksum") {
+            writeln!(to, "Journal checksum type:    crc32")?;
+        }
         if let Some(checksum) = self.checksum {
             writeln!(to, "Journal checksum type:    crc32c")?;
             writeln!(to, "Journal checksum:         0x{checksum:08x}")?;
