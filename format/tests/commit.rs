@@ -1,8 +1,6 @@
 //! Changes committed through the journal or a redo log, cut at every write: the image holds the old state or the new
 //! one.
 
-mod common;
-
 use std::sync::Arc;
 
 use ext4kit_format::commit::{Through, commit, finish_interrupted};
@@ -14,6 +12,7 @@ use ext4kit_format::tree::namespace::{NewInode, NewKind};
 use ext4kit_format::tree::{file, inode, namespace};
 use ext4kit_format::txn::{Overlay, OverlayOptions, commit_with_redo_log};
 use ext4kit_format::{InodeNumber, Result};
+use ext4kit_testkit::filesystem;
 use ext4kit_testkit::oracle;
 use ext4kit_testkit::seed::Random;
 
@@ -22,9 +21,9 @@ const BLOCKS: u64 = 8192;
 fn filesystem(checksums: bool, wide: bool) -> MemoryStore {
     let checksums = if checksums { "metadata_csum" } else { "^metadata_csum" };
     let wide = if wide { "64bit" } else { "^64bit" };
-    let parameters = common::parameters(BLOCKS, 1024, &format!("{checksums} {wide}"));
-    let (store, mut overlay) = common::filesystem(&parameters);
-    common::commit_clean(&store, &mut overlay);
+    let parameters = filesystem::parameters(BLOCKS, 1024, &format!("{checksums} {wide}"));
+    let (store, mut overlay) = filesystem::filesystem(&parameters);
+    filesystem::commit_clean(&store, &mut overlay);
     MemoryStore::clone(&store)
 }
 

@@ -1,11 +1,8 @@
 //! Damaged attributes and inline contents end in errors: nothing panics, and no walk is without an end.
 
-mod common;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::inode::Inode;
 use ext4kit_format::store::{MemoryStore, Store};
@@ -13,6 +10,7 @@ use ext4kit_format::tree::xattr::{self, Change, Sharing};
 use ext4kit_format::tree::{dir, file, inline, inode, namespace};
 use ext4kit_format::txn::{Overlay, OverlayOptions, Transaction};
 use ext4kit_format::{BlockNumber, InodeNumber};
+use ext4kit_testkit::filesystem::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_testkit::seed::Random;
 
 const ROUNDS: usize = 3000;

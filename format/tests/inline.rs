@@ -1,12 +1,9 @@
 //! Files and directories inside their inodes against plain models, and e2fsck's opinion of what was committed.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_format::InodeNumber;
 use ext4kit_format::create::Parameters;
 use ext4kit_format::disk::dirent::{FileType, is_dot};
@@ -15,6 +12,7 @@ use ext4kit_format::image::Image;
 use ext4kit_format::tree::xattr::{self, Change};
 use ext4kit_format::tree::{dir, file, inline, inode};
 use ext4kit_format::txn::{Overlay, OverlayOptions};
+use ext4kit_testkit::filesystem::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_testkit::image::TempImage;
 use ext4kit_testkit::oracle;
 use proptest::prelude::*;

@@ -2,8 +2,6 @@
 //!
 //! `cargo xtask fuzz` runs these with many more mutants than a usual test run.
 
-mod common;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -14,6 +12,7 @@ use ext4kit_format::tree::namespace::{NewInode, NewKind};
 use ext4kit_format::tree::{dir, file, inode, map, namespace, xattr};
 use ext4kit_format::txn::{Overlay, OverlayOptions, Transaction};
 use ext4kit_format::{InodeNumber, LogicalBlock, Result};
+use ext4kit_testkit::filesystem;
 use ext4kit_testkit::fixture;
 use ext4kit_testkit::seed::{Random, mutants};
 
@@ -21,9 +20,9 @@ const BLOCKS: u64 = 1024;
 
 /// A small filesystem with something of everything, without checksums that would hide the damage.
 fn populated(changes: &str) -> MemoryStore {
-    let parameters = common::parameters(BLOCKS, 1024, changes);
-    let (store, mut txn) = common::filesystem(&parameters);
-    let new = NewInode { permissions: 0o755, time: common::TIME, ..NewInode::default() };
+    let parameters = filesystem::parameters(BLOCKS, 1024, changes);
+    let (store, mut txn) = filesystem::filesystem(&parameters);
+    let new = NewInode { permissions: 0o755, time: filesystem::TIME, ..NewInode::default() };
     let mut root = inode::read(&txn, InodeNumber::ROOT).unwrap();
     let mut folder = namespace::create(&mut txn, &mut root, b"folder", NewKind::Directory, new).unwrap();
     for number in 0..80u32 {
@@ -34,12 +33,12 @@ fn populated(changes: &str) -> MemoryStore {
         for block in 0..number % 8 {
             file::write(&mut txn, &mut made, u64::from(block) * 3000, b"contents").unwrap();
         }
-        let mut change = xattr::Change { time: common::TIME, generation: 0, sharing: None };
+        let mut change = xattr::Change { time: filesystem::TIME, generation: 0, sharing: None };
         xattr::set_all(&mut txn, &mut made, &[(b"user.note", &[b'v'; 30])], &mut change).unwrap();
         inode::write(&mut txn, &made).unwrap();
     }
     namespace::create(&mut txn, &mut root, b"far", NewKind::Symlink(&[b'x'; 200]), new).unwrap();
-    common::commit_clean(&store, &mut txn);
+    filesystem::commit_clean(&store, &mut txn);
     MemoryStore::clone(&store)
 }
 

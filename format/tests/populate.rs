@@ -1,11 +1,8 @@
 //! Filling filesystems from sources that no disk has, and building directories in one go.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use common::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_format::InodeNumber;
 use ext4kit_format::create::InodeCount;
 use ext4kit_format::disk::dirent::{FileType, is_dot};
@@ -16,6 +13,7 @@ use ext4kit_format::populate::{
 };
 use ext4kit_format::tree::{dir, file, inode, map, namespace};
 use ext4kit_format::txn::Overlay;
+use ext4kit_testkit::filesystem::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use proptest::prelude::*;
 
 const OPTIONS: PopulateOptions =

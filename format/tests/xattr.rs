@@ -1,10 +1,7 @@
 //! Extended attributes against plain maps, and e2fsck's opinion of what was committed.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_format::InodeNumber;
 use ext4kit_format::create::write_backups;
 use ext4kit_format::disk::inode::Inode;
@@ -14,6 +11,7 @@ use ext4kit_format::tree::namespace::{self, NewInode, NewKind};
 use ext4kit_format::tree::xattr::{self, Change, Sharing};
 use ext4kit_format::tree::{file, group, inode};
 use ext4kit_format::txn::{BlockKind, Overlay, Transaction, commit_new};
+use ext4kit_testkit::filesystem::{TIME, commit_clean, filesystem, fresh, parameters, put_in_root};
 use ext4kit_testkit::tree::Content;
 use ext4kit_testkit::{kernel, oracle};
 use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! One damage each, with every checksum put right, and the exact list of findings.
 
-mod common;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -75,7 +73,11 @@ fn what_is_clean_gives_no_finding() {
 #[test]
 fn filesystems_made_here_are_clean() {
     for (blocks, size) in [(2048, 1024), (16384, 1024), (4096, 4096), (40000, 4096), (8192, 2048)] {
-        assert_eq!(codes(&common::ext4(blocks, size)), [0u16; 0], "{blocks} blocks of {size}");
+        assert_eq!(
+            codes(&ext4kit_testkit::filesystem::ext4(blocks, size)),
+            [0u16; 0],
+            "{blocks} blocks of {size}"
+        );
     }
 }
 
@@ -198,7 +200,7 @@ fn what_nothing_names_is_told() {
 #[test]
 fn copies_of_the_superblock_are_tried() {
     let (blocks, size) = (40000u64, 1024u32);
-    let store = common::ext4(blocks, size);
+    let store = ext4kit_testkit::filesystem::ext4(blocks, size);
     store.write_at(1024, &[0; 1024]).unwrap();
     assert_eq!(codes(&store).first(), Some(&101));
     let options = Options { backups: false, ..Options::default() };

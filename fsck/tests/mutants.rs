@@ -69,9 +69,13 @@ fn run(name: &'static str, image: &MemoryStore, rounds: u32) -> (u32, u32) {
 #[test]
 fn mutants_neither_panic_nor_hang() {
     let image = fixture::load("images/small-ext4.img.zst");
-    let (refused, damaged) = run("fsck mutants", &image, 10_000);
+    let rounds = seed::mutants(10_000);
+    let (refused, damaged) = run("fsck mutants", &image, rounds);
     // Checksums catch nearly everything but changes to file contents, and few mutants lose their superblock.
-    assert!(refused < 3_000 && damaged > 3_000, "{refused} were refused, {damaged} had findings");
+    assert!(
+        refused < rounds / 10 * 3 && damaged > rounds / 10 * 3,
+        "{refused} were refused, {damaged} had findings"
+    );
 }
 
 #[test]
@@ -84,6 +88,10 @@ fn mutants_without_checksums_neither_panic_nor_hang() {
             superblock.set_features(features);
         })
         .finish();
-    let (refused, damaged) = run("fsck mutants without checksums", &image, 10_000);
-    assert!(refused < 3_000 && damaged > 2_000, "{refused} were refused, {damaged} had findings");
+    let rounds = seed::mutants(10_000);
+    let (refused, damaged) = run("fsck mutants without checksums", &image, rounds);
+    assert!(
+        refused < rounds / 10 * 3 && damaged > rounds / 10 * 2,
+        "{refused} were refused, {damaged} had findings"
+    );
 }

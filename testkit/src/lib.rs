@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`seed`] | randomness that a failing test can repeat |
 //! | [`damage`] | damage with checksums put right |
+//! | [`filesystem`] | filesystems in memory, made for a test |
 //! | [`fixture`] | images kept in `testdata/` |
 //! | [`image`] | a store as a temporary file, for programs that want a path |
 //! | [`oracle`] | e2fsck, debugfs, dumpe2fs and mke2fs, asked about a store |
@@ -15,6 +16,7 @@
 //! most tests come for.
 
 pub mod damage;
+pub mod filesystem;
 pub mod fixture;
 pub mod image;
 pub mod kernel;

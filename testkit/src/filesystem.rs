@@ -1,9 +1,8 @@
-//! Filesystems for the tests of trees, made in memory, and e2fsck's opinion of them.
-
-#![allow(dead_code, reason = "each test program uses its part")]
+//! Filesystems in memory, made for a test, and e2fsck's opinion of them.
 
 use std::sync::Arc;
 
+use crate::oracle;
 use ext4kit_format::create::{Identity, InodeCount, Parameters, Plan, create_filesystem, write_backups};
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::{Feature, Features};
@@ -12,7 +11,6 @@ use ext4kit_format::store::MemoryStore;
 use ext4kit_format::tree::{dir, group, inode, map};
 use ext4kit_format::txn::{DataPolicy, Overlay, OverlayOptions, Transaction, commit_new};
 use ext4kit_format::{GroupNumber, InodeNumber};
-use ext4kit_testkit::oracle;
 
 /// The time of everything.
 pub const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
@@ -45,12 +43,24 @@ pub fn filesystem(parameters: &Parameters) -> (Arc<MemoryStore>, Overlay) {
     (store, overlay)
 }
 
-/// Commits a filesystem and asks e2fsck, which has to be silent.
-pub fn commit_clean(store: &MemoryStore, overlay: &mut Overlay) {
+/// An empty ext4 filesystem of the usual features, committed.
+pub fn ext4(blocks_count: u64, block_size: u32) -> MemoryStore {
+    let (store, mut overlay) = filesystem(&parameters(blocks_count, block_size, ""));
+    commit(&mut overlay);
+    MemoryStore::clone(&store)
+}
+
+/// Writes the backups of a filesystem and commits it.
+fn commit(overlay: &mut Overlay) {
     // A superblock that did not change would be missing after a commit that takes the filesystem for new.
     group::update_superblock(overlay, |_| ()).unwrap();
     write_backups(overlay).unwrap();
     commit_new(overlay).unwrap();
+}
+
+/// Commits a filesystem and asks e2fsck, which has to be silent.
+pub fn commit_clean(store: &MemoryStore, overlay: &mut Overlay) {
+    commit(overlay);
     oracle::assert_clean(store);
 }
 
