@@ -65,6 +65,12 @@ pub fn blocks(
     visit: &mut dyn FnMut(&DirectoryBlock) -> Result<()>,
 ) -> Result<Vec<Error>> {
     let shape = dir::shape(txn, directory)?;
+    if !walk::has_map(directory) {
+        return Err(Error::Unsupported(format!(
+            "inode {}: a directory inside its inode",
+            directory.number()
+        )));
+    }
     let count = directory.view().size() >> shape.block_bits;
     let most = txn.layout().geometry.blocks_count();
     let walked = walk::pieces(txn, directory);
@@ -124,9 +130,33 @@ fn read_block(
 
 /// Every entry of a directory, unused ones and checksum records included, removed ones where asked for.
 pub fn entries(txn: &dyn Transaction, directory: &Inode, with_removed: bool) -> Result<Listing> {
+    if !walk::has_map(directory) {
+        return inside(txn, directory);
+    }
     let mut found = Vec::new();
     let errors = blocks(txn, directory, &mut |block| entries_of(directory, block, with_removed, &mut found))?;
     Ok(Listing { entries: found, errors })
+}
+
+/// The entries of a directory inside its inode. Records are told as long as their names need.
+fn inside(txn: &dyn Transaction, directory: &Inode) -> Result<Listing> {
+    let format = dir::shape(txn, directory)?.format;
+    let mut entries = Vec::new();
+    let walked = dir::for_each(txn, directory, &mut |entry| {
+        entries.push(Listed {
+            inode: Some(entry.found.inode),
+            rec_len: format.needed(entry.name),
+            file_type: entry.found.file_type.0,
+            name: entry.name.to_vec(),
+            removed: false,
+            checksum: None,
+            logical: 0,
+            block: 0,
+            offset: entry.found.location.offset,
+        });
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    Ok(Listing { entries, errors: walked.err().into_iter().collect() })
 }
 
 fn entries_of(

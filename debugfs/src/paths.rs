@@ -40,6 +40,7 @@ fn resolve(open: &Open, path: &[u8]) -> Result<InodeNumber> {
     let mut current = if path.first() == Some(&b'/') { open.root } else { open.current };
     let mut links = 0;
     while let Some(name) = waiting.pop() {
+        // Unlike in debugfs, the user's root has nothing above it.
         if name == b"." || (name == b".." && current == open.root) {
             continue;
         }
@@ -119,11 +120,11 @@ pub fn is_fast_link(open: &Open, inode: &Inode) -> bool {
         && (view.attribute_block().0 != 0 || inode::sectors(&open.txn, view) == 0)
 }
 
-/// The path of a directory from the root of the filesystem, by its `..` entries.
+/// The path of a directory from the root of the filesystem, also where the user's root is another, by its `..` entries.
 pub fn path_of(open: &Open, directory: InodeNumber) -> Result<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut current = directory;
-    while current != InodeNumber::ROOT && current != open.root {
+    while current != InodeNumber::ROOT {
         if names.len() >= MOST_DEPTH {
             return Err(Error::Invalid(format!("directory {directory} lies in a loop, or too deep")));
         }

@@ -26,7 +26,7 @@ pub struct Command {
     pub help: &'static str,
     /// The name of its answer's schema.
     pub schema: &'static str,
-    /// Which of its words can be completed as paths inside the filesystem.
+    /// What runs it.
     pub handler: Handler,
 }
 

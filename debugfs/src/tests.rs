@@ -175,6 +175,7 @@ fn the_user_stands_where_cd_and_chroot_say() {
     assert!(text(&mut runner, "stat hello").starts_with("Inode: 13 "));
     assert_eq!(text(&mut runner, "chroot /folder"), "");
     assert!(text(&mut runner, "stat /hello").starts_with("Inode: 13 "));
+    assert!(text(&mut runner, "pwd").ends_with("[root]  INODE:     12  PATH: /folder\n"));
     assert!(text(&mut runner, "stat ../hello").starts_with("Inode: 13 "), "the root has nothing above it");
     let open = runner.session.open.as_ref().unwrap();
     assert_eq!(paths_from(open, "/he"), ["/hello"]);

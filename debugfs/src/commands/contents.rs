@@ -42,8 +42,11 @@ pub(super) fn stream(
     let bits = open.txn.layout().geometry.block_bits();
     let mut buffer = vec![0; STEP];
     let mut at = 0u64;
-    // Contents inside the inode are refused here, before their map is taken for one.
-    file::read(&open.txn, inode, 0, &mut []).map_err(Stopped::Image)?;
+    if !crate::walk::has_map(inode) {
+        let most = u64::from(open.txn.layout().geometry.block_size());
+        let bytes = file::read_all(&open.txn, inode, most).map_err(Stopped::Image)?;
+        return to(0, &bytes).map_err(Stopped::Target);
+    }
     while at < size {
         let Ok(logical) = u32::try_from(at >> bits) else {
             return Err(Stopped::Image(Error::FileTooBig(inode.number())));

@@ -152,6 +152,9 @@ pub fn block_dump(call: &mut Call<'_>) -> Outcome {
         None => BlockNumber(wanted),
         Some(file) => {
             let inode = call.inode(file)?;
+            if !crate::walk::has_map(&inode) {
+                return Err(call.refuse("the file's contents lie inside the inode, it has no blocks"));
+            }
             let logical = u32::try_from(wanted).map_err(|_| call.refuse("a file has no such block"))?;
             let segment =
                 map::lookup(&open.txn, &inode, LogicalBlock(logical)).map_err(|error| call.failed(&error))?;
