@@ -1,6 +1,6 @@
 //! Extended attributes of an inode: those in its slot, then those in its block.
 //!
-//! One small file that reads the areas directly, until the trees of `format` do.
+//! Unlike the trees of `format`, this keeps what can be read of a damaged area, and shows attributes that are internal.
 
 use ext4kit_format::disk::inode::Inode;
 use ext4kit_format::disk::xattr::{Area, Entry, MAX_VALUE, Value, full_name};

@@ -66,15 +66,11 @@ fn resolve(open: &Open, path: &[u8]) -> Result<InodeNumber> {
     Ok(current)
 }
 
-/// The inode of a name. Where the hash tree of the directory is damaged, its blocks are looked through; and so they are
-/// where its size is larger than the filesystem, for a search by size would not end.
+/// The inode of a name. Where the hash tree of the directory is damaged, its blocks are looked through.
 fn lookup(open: &Open, directory: &Inode, name: &[u8]) -> Result<Option<InodeNumber>> {
-    let geometry = &open.txn.layout().geometry;
-    if directory.view().size() >> geometry.block_bits() <= geometry.blocks_count() {
-        match dir::lookup(&open.txn, directory, name) {
-            Err(error) if error.is_corruption() && directory.view().flags().contains(InodeFlags::INDEX) => {}
-            found => return Ok(found?.map(|found| found.inode)),
-        }
+    match dir::lookup(&open.txn, directory, name) {
+        Err(error) if error.is_corruption() && directory.view().flags().contains(InodeFlags::INDEX) => {}
+        found => return Ok(found?.map(|found| found.inode)),
     }
     let (found, error) = first(open, directory, |entry| entry.name == name)?;
     match (found.and_then(|entry| entry.inode), error) {

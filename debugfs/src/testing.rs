@@ -25,33 +25,13 @@ fn parameters(features: &[&str]) -> Parameters {
         set.set(Feature::from_name(name).unwrap(), true);
     }
     Parameters {
-        blocks_count: 1024,
-        block_size: 1024,
-        cluster_size: 1024,
-        per_group: None,
-        features: set,
-        revision: 1,
-        inode_size: 256,
         inodes: InodeCount::AtLeast(64),
         flex_groups: 1,
-        reserved_percent: 5.0,
-        resize_blocks: None,
-        journal: None,
-        orphan_file_blocks: 0,
         identity: Identity { uuid: [0x11; 16], hash_seed: [0x22; 16], ..Identity::default() },
         time: 1_700_000_000,
-        errors: 1,
-        creator_os: 0,
-        mount_options: 0xc,
-        hash_version: 1,
-        unsigned_hash: false,
-        raid: (0, 0),
-        encoding: (0, 0),
-        backups: 2,
-        root_owner: (0, 0),
-        root_mode: 0o755,
         target_is_zero: true,
         lazy_tables: false,
+        ..Parameters::new(1024, 1024, set)
     }
 }
 
