@@ -1,4 +1,5 @@
-//! The tools judged from outside: by e2fsck on the damaged images, and by trees that real kernels recovered.
+//! The tools judged from outside: by e2fsprogs on damaged images and on a kernel's images, and by trees that real
+//! kernels recovered.
 //!
 //! The images and their judges lie in a folder `shared` beside the repository. Where it is absent this step is skipped
 //! and says so. What must hold is written here as counts that may only rise.
@@ -24,6 +25,9 @@ pub fn run(root: &Path) -> Result<()> {
         eprintln!("xtask: no shared data beside the repository, the oracles are skipped");
         return Ok(());
     }
+    let mut compare = Command::new("cargo");
+    compare.args(["test", "--quiet", "--package", "ext4kit-debugfs", "--test", "same_as_debugfs"]);
+    super::run(compare.env("EXT4KIT_IMAGES", shared.join("kernel-images")).current_dir(root))?;
     super::cargo(root, &["build", "--release", "--bin", "ext4kit"])?;
     let program = root.join("target/release/ext4kit");
     let program = program.display();
