@@ -1,4 +1,5 @@
-//! Rules about files that no compiler checks: length, white space, unfinished marks, licences of a module's opening.
+//! Rules about files that no compiler checks: length, white space, unfinished marks, how a module opens, where test data
+//! comes from.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +29,24 @@ pub fn run(root: &Path) -> Result<()> {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
         check(name, &text, &mut faults);
     }
+    for name in
+        String::from_utf8_lossy(&listed.stdout).split('\0').filter(|name| name.starts_with("testdata/"))
+    {
+        check_origin(root, name, &mut faults);
+    }
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+}
+
+/// Every file of test data is named in the README beside it, which says how it was made.
+fn check_origin(root: &Path, name: &str, faults: &mut Vec<String>) {
+    let path = root.join(name);
+    let readme = path.with_file_name("README.md");
+    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = file.split('.').next().unwrap_or_default();
+    let said = std::fs::read_to_string(&readme).unwrap_or_default();
+    if file != "README.md" && path.exists() && !said.contains(&file) && !said.contains(stem) {
+        faults.push(format!("{name}: {} does not say how it was made", readme.display()));
+    }
 }
 
 fn check(name: &str, text: &str, faults: &mut Vec<String>) {
@@ -57,6 +75,19 @@ fn check(name: &str, text: &str, faults: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_data_needs_an_origin() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("known.img"), "").unwrap();
+        std::fs::write(folder.path().join("stranger.img"), "").unwrap();
+        std::fs::write(folder.path().join("README.md"), "| known.img | made by hand |").unwrap();
+        let mut faults = Vec::new();
+        for name in ["known.img", "stranger.img", "README.md"] {
+            check_origin(folder.path(), name, &mut faults);
+        }
+        assert_eq!(faults.len(), 1, "{faults:?}");
+    }
 
     #[test]
     fn faults_are_found() {
