@@ -32,7 +32,7 @@ pub struct Options {
     /// Show progress: a descriptor for lines, 0 for a bar
     #[arg(short = 'C', value_name = "FD", allow_hyphen_values = true)]
     pub completion: Option<String>,
-    /// Say what is going on inside
+    /// Ignored, for callers that still give it: there is no debugging output
     #[arg(short = 'd')]
     pub debug: bool,
     /// Rebuild directories
@@ -50,7 +50,7 @@ pub struct Options {
     /// An external journal
     #[arg(short = 'j', value_name = "DEVICE")]
     pub journal: Option<OsString>,
-    /// Keep the list of bad blocks
+    /// Keep the list of bad blocks; without -c nothing else happens to it
     #[arg(short = 'k')]
     pub keep_bad_blocks: bool,
     /// Add blocks to the list of bad blocks

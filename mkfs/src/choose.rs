@@ -8,6 +8,7 @@ use ext4kit_format::create::{
     Identity, InodeCount, JournalParameters, Parameters, default_journal_blocks, default_orphan_file_blocks,
 };
 use ext4kit_format::disk::features::{Compat, Features, Incompat, RoCompat};
+use ext4kit_format::disk::mmp::{DEFAULT_INTERVAL, MAX_INTERVAL};
 use ext4kit_format::disk::superblock::mount_options;
 use uuid::Uuid;
 
@@ -109,6 +110,8 @@ pub fn parameters(options: &Options, around: &Surroundings) -> Result<Parameters
             (0, 0)
         },
         backups: backups(&extended)?,
+        mmp_interval: mmp_interval(&extended)?,
+        test_filesystem: extended.test_filesystem,
         root_owner: extended.root_owner.map_or((0, 0), |owner| owner.unwrap_or(around.user)),
         root_mode: extended.root_mode.unwrap_or(0o755),
         target_is_zero: extended.assume_zeroed,
@@ -382,6 +385,16 @@ fn backups(extended: &Extended) -> Result<u32, Failure> {
         None => Ok(2),
         Some(count) if count <= 2 => Ok(count),
         Some(count) => Err(Failure::usage("-E", format!("num_backup_sb: {count} is not within 0 to 2"))),
+    }
+}
+
+fn mmp_interval(extended: &Extended) -> Result<u16, Failure> {
+    match extended.mmp_interval {
+        None => Ok(DEFAULT_INTERVAL),
+        Some(seconds) if seconds <= MAX_INTERVAL => Ok(seconds),
+        Some(seconds) => {
+            Err(Failure::usage("-E", format!("mmp_update_interval: {seconds} is above {MAX_INTERVAL}")))
+        }
     }
 }
 

@@ -55,6 +55,16 @@ impl Made {
         }
     }
 
+    /// What `-v` adds: the filesystem's shape, as mke2fs tells it.
+    pub fn details(&self) -> String {
+        let Self { block_size, inodes, blocks, reserved_blocks, groups, journal_blocks, .. } = self;
+        format!(
+            "Block size={block_size}\n{inodes} inodes, {blocks} blocks\n{reserved_blocks} blocks reserved for the super \
+             user\n{groups} block groups\nJournal: {journal_blocks} blocks\nFeatures: {}\n",
+            self.features.join(" ")
+        )
+    }
+
     /// The lines that mke2fs prints first.
     pub fn text(&self) -> String {
         let mut text = format!(

@@ -47,7 +47,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         Ok(made) => {
             if !options.quiet {
-                let _ = io::stdout().write_all(made.text().as_bytes());
+                let details = if options.verbose { made.details() } else { String::new() };
+                let _ = io::stdout().write_all((details + &made.text()).as_bytes());
             }
             ExitCode::SUCCESS
         }

@@ -8,7 +8,7 @@ use crate::bytes::put_le32;
 use crate::disk::crc::crc32c;
 use crate::disk::inode::{Inode, MAP_SIZE};
 use crate::disk::jbd2::superblock::JournalSuperblock;
-use crate::disk::mmp::{DEFAULT_INTERVAL, MmpBlock};
+use crate::disk::mmp::MmpBlock;
 use crate::disk::{orphan, superblock};
 use crate::error::{Defect, Error, Place, Result};
 use crate::ids::{BlockNumber, BlockRun, GroupNumber, InodeNumber, LogicalBlock};
@@ -170,12 +170,12 @@ pub(super) fn create_mmp_block(txn: &mut dyn Transaction, parameters: &Parameter
     create(txn, block, BlockKind::Mmp, |bytes| {
         let mmp = MmpBlock::create(bytes)?;
         mmp.mmp_time.set(parameters.time.max(0).cast_unsigned());
-        mmp.mmp_check_interval.set(DEFAULT_INTERVAL);
+        mmp.mmp_check_interval.set(parameters.mmp_interval);
         Ok::<(), Defect>(())
     })?
     .map_err(|defect| defect.at(Place::MmpBlock(block)))?;
     group::update_superblock(txn, |superblock| {
         superblock.s_mmp_block.set(block.0);
-        superblock.s_mmp_update_interval.set(DEFAULT_INTERVAL);
+        superblock.s_mmp_update_interval.set(parameters.mmp_interval);
     })
 }

@@ -1,6 +1,7 @@
 //! What a filesystem is to be like: every choice made, nothing left to defaults, clock or chance.
 
 use crate::disk::features::{Compat, Features, RoCompat};
+use crate::disk::mmp::DEFAULT_INTERVAL;
 use crate::disk::superblock::{REVISION_DYNAMIC, mount_options};
 
 /// How many inodes to make.
@@ -43,6 +44,7 @@ pub struct JournalParameters {
 
 /// Everything that decides how an empty filesystem looks.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Parameters {
     /// Size of the filesystem in blocks. The last group is dropped if it is too small to be of use.
     pub blocks_count: u64,
@@ -90,6 +92,10 @@ pub struct Parameters {
     pub encoding: (u16, u16),
     /// Copies of the superblock under sparse_super2: 0, 1 or 2.
     pub backups: u32,
+    /// Seconds between two updates of multi-mount protection, at most 300, with the feature mmp.
+    pub mmp_interval: u16,
+    /// Whether the filesystem says that it is for testing development code.
+    pub test_filesystem: bool,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
     /// Permissions of the root directory.
@@ -134,6 +140,8 @@ impl Parameters {
             raid: (0, 0),
             encoding: (0, 0),
             backups: 2,
+            mmp_interval: DEFAULT_INTERVAL,
+            test_filesystem: false,
             root_owner: (0, 0),
             root_mode: 0o755,
             target_is_zero: false,

@@ -278,7 +278,8 @@ fn set_identity(superblock: &mut Superblock, parameters: &Parameters) {
     superblock.s_last_mounted = parameters.identity.last_mounted;
     superblock.s_def_hash_version = parameters.hash_version;
     let hash_flag = if parameters.unsigned_hash { flags::UNSIGNED_HASH } else { flags::SIGNED_HASH };
-    superblock.s_flags.set(hash_flag);
+    let test_flag = if parameters.test_filesystem { flags::TEST_FILESYSTEM } else { 0 };
+    superblock.s_flags.set(hash_flag | test_flag);
     superblock.s_default_mount_opts.set(parameters.mount_options);
     superblock.s_raid_stride.set(parameters.raid.0);
     superblock.s_raid_stripe_width.set(parameters.raid.1);
