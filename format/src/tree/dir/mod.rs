@@ -164,6 +164,10 @@ pub fn insert(
             "adding a name to a directory that needs an encryption key".to_owned(),
         ));
     }
+    if dir.view().flags().contains(InodeFlags::CASEFOLD) {
+        // Whether the name is there in another case, and where it belongs, takes folding to tell.
+        return Err(Error::Unsupported("adding a name to a directory that ignores case".to_owned()));
+    }
     let entry = NewEntry { inode, file_type, name, hash: None };
     if inline::is_inline(dir) {
         if inline::lookup(dir, &shape, name)?.is_some() {
@@ -177,6 +181,13 @@ pub fn insert(
     if index::hasher(txn, dir, &shape)?.is_some() {
         return index_insert::insert(txn, dir, &shape, &entry);
     }
+    if dir.view().flags().contains(InodeFlags::INDEX) {
+        if txn.layout().has_directory_index() {
+            return Err(Error::Unsupported(format!("directory {}: the hash of its index", dir.number())));
+        }
+        // Where the filesystem has no indexes the flag means nothing, and would be wrong after this.
+        drop_index_flag(dir);
+    }
     if linear::insert(txn, dir, &shape, &entry)? {
         return Ok(());
     }
@@ -184,8 +195,6 @@ pub fn insert(
         index_insert::make_indexed(txn, dir, &shape)?;
         return index_insert::insert(txn, dir, &shape, &entry);
     }
-    // Without an index the new block is a leaf like the others, so a tree that cannot be followed is dropped.
-    drop_index_flag(dir);
     blocks::append_leaf(txn, dir, &shape, |area| shape.format.pack(area, [entry]))?;
     Ok(())
 }

@@ -184,3 +184,13 @@ fn a_size_that_is_wrong_does_not_make_a_walk_endless() {
         assert!(!is_empty(&txn, &dir).unwrap());
     }
 }
+
+#[test]
+fn names_that_could_not_be_found_again_are_not_added() {
+    let (mut txn, mut dir) = directory(INDEXED);
+    let before = dir.clone();
+    dir.set_flags(dir.view().flags() | InodeFlags::CASEFOLD);
+    let result = insert(&mut txn, &mut dir, b"name", inode(12), FileType::REGULAR);
+    assert!(matches!(result, Err(Error::Unsupported(_))));
+    assert!(listing(&txn, &before).is_empty());
+}
