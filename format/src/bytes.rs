@@ -3,30 +3,29 @@
 //! Fixed structures are [`zerocopy`] structs in [`crate::disk`]; these helpers serve lists, tails and odd records.
 //! Reading outside the slice gives `None`; so does writing, and then nothing is changed.
 
+use byteorder::{BE, ByteOrder, LE};
+
 macro_rules! accessors {
-    ($($get:ident, $put:ident, $type:ty, $from:ident, $to:ident, $size:literal, $what:literal;)*) => {$(
+    ($($get:ident, $put:ident, $type:ty, $order:ident, $read:ident, $write:ident, $size:literal, $what:literal;)*) => {$(
         #[doc = concat!("The ", $what, " at byte `at`, or `None` if it does not lie inside the slice.")]
         pub fn $get(bytes: &[u8], at: usize) -> Option<$type> {
-            let end = at.checked_add($size)?;
-            bytes.get(at..end)?.try_into().ok().map(<$type>::$from)
+            span(bytes, at, $size).map($order::$read)
         }
 
         #[doc = concat!("Writes a ", $what, " at byte `at`; `None` if it does not fit inside the slice.")]
         pub fn $put(bytes: &mut [u8], at: usize, value: $type) -> Option<()> {
-            let end = at.checked_add($size)?;
-            bytes.get_mut(at..end)?.copy_from_slice(&value.$to());
-            Some(())
+            span_mut(bytes, at, $size).map(|place| $order::$write(place, value))
         }
     )*};
 }
 
 accessors! {
-    le16, put_le16, u16, from_le_bytes, to_le_bytes, 2, "little-endian 16-bit integer";
-    le32, put_le32, u32, from_le_bytes, to_le_bytes, 4, "little-endian 32-bit integer";
-    le64, put_le64, u64, from_le_bytes, to_le_bytes, 8, "little-endian 64-bit integer";
-    be16, put_be16, u16, from_be_bytes, to_be_bytes, 2, "big-endian 16-bit integer";
-    be32, put_be32, u32, from_be_bytes, to_be_bytes, 4, "big-endian 32-bit integer";
-    be64, put_be64, u64, from_be_bytes, to_be_bytes, 8, "big-endian 64-bit integer";
+    le16, put_le16, u16, LE, read_u16, write_u16, 2, "little-endian 16-bit integer";
+    le32, put_le32, u32, LE, read_u32, write_u32, 4, "little-endian 32-bit integer";
+    le64, put_le64, u64, LE, read_u64, write_u64, 8, "little-endian 64-bit integer";
+    be16, put_be16, u16, BE, read_u16, write_u16, 2, "big-endian 16-bit integer";
+    be32, put_be32, u32, BE, read_u32, write_u32, 4, "big-endian 32-bit integer";
+    be64, put_be64, u64, BE, read_u64, write_u64, 8, "big-endian 64-bit integer";
 }
 
 /// `length` bytes from byte `at`, or `None` if they do not all lie inside the slice.
