@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ext4kit_cli::exit::FsckExit;
 use ext4kit_cli::json::Schema;
-use ext4kit_format::journal::{Recovered, ReplayPlan, Scan};
+use ext4kit_format::journal::{BadCopy, Recovered, ReplayPlan, Scan};
 use serde::Serialize;
 
 /// The answer of a replay or dry run with `--json`.
@@ -57,12 +57,7 @@ impl Outcome {
             ..Self::default()
         };
         outcome.take_scan(&recovered.scan);
-        for bad in &recovered.replayed.bad_copies {
-            outcome.warnings.push(format!(
-                "the copy of block {} in transaction {} is damaged and was left out",
-                bad.copy.target, bad.transaction
-            ));
-        }
+        outcome.note_bad_copies(&recovered.replayed.bad_copies);
         outcome
     }
 
@@ -80,6 +75,17 @@ impl Outcome {
         outcome.take_scan(scan);
         outcome.last_transaction = plan.last().map(|id| id.0);
         outcome
+    }
+
+    /// Notes copies that do not match their checksums: something that was committed is lost.
+    pub fn note_bad_copies(&mut self, copies: &[BadCopy]) {
+        self.damaged |= !copies.is_empty();
+        for bad in copies {
+            self.warnings.push(format!(
+                "the copy of block {} in transaction {} is damaged and was left out",
+                bad.copy.target, bad.transaction
+            ));
+        }
     }
 
     fn take_scan(&mut self, scan: &Scan) {

@@ -114,13 +114,18 @@ fn replay_opened(
     let pending = image.needs_recovery() || !scan.is_empty();
     let mut outcome = if options.dry_run {
         let plan = ReplayPlan::new(&scan, until).map_err(|error| failed(&error))?;
-        Outcome::of_plan(&scan, &plan, pending)
+        let mut outcome = Outcome::of_plan(&scan, &plan, pending);
+        // A replay meets damaged copies as it writes; a dry run has to look for them to come to the same.
+        outcome.note_bad_copies(&journal.check_copies(&scan).map_err(|error| failed(&error))?);
+        outcome
     } else {
         let recovered = recover(store, &journal, until).map_err(|error| failed(&error))?;
         Outcome::of_recovery(&recovered, pending)
     };
     if let Some(until) = until {
         outcome.last_transaction = Some(until.0);
+        let last = scan.transactions().iter().position(|transaction| transaction.id == until);
+        outcome.transactions = last.map_or(outcome.transactions, |last| last + 1);
     }
     outcome.warnings.extend(warning);
     Ok(outcome)
