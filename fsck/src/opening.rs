@@ -293,7 +293,7 @@ impl Opened {
         if journal.fast_commits(scan.next()).is_ok_and(|fast| !fast.commits.is_empty()) {
             self.findings.push(Finding::new(Place::JournalBlock(0), JournalProblem::FastCommitsWaiting {}));
         }
-        self.reread(done.written)
+        self.reread_replayed(done.written)
     }
 
     /// Where the journal's blocks lie: in the filesystem, or on the device that was given.
@@ -335,7 +335,7 @@ impl Opened {
     }
 
     /// After a replay, superblock and descriptors are what the journal made of them.
-    fn reread(&mut self, written: u64) -> Result<u64, JournalProblem> {
+    fn reread_replayed(&mut self, written: u64) -> Result<u64, JournalProblem> {
         let again = |error: Error| JournalProblem::SuperblockDamaged { why: error.to_string() };
         self.source.refresh();
         let superblock = group::read_superblock(&self.source.overlay).map_err(again)?;
@@ -347,9 +347,21 @@ impl Opened {
                 why: "it makes the filesystem larger than its device".to_owned(),
             });
         }
+        self.take(superblock, layout);
+        Ok(written)
+    }
+
+    /// Takes superblock and descriptors as the overlay has them by now.
+    pub fn reread(&mut self) -> Result<()> {
+        let superblock = group::read_superblock(&self.source.overlay)?;
+        let layout = Layout::new(&superblock)?;
+        self.take(superblock, layout);
+        Ok(())
+    }
+
+    fn take(&mut self, superblock: Superblock, layout: Layout) {
         self.source.overlay.set_layout(layout);
         self.superblock = superblock;
         self.groups = read_groups(&self.source, None, &mut self.findings);
-        Ok(written)
     }
 }

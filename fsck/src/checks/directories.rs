@@ -400,6 +400,11 @@ fn check_inline(context: &mut Context<'_>, current: &Current<'_>) {
             let why = format!("{} bytes of entries", value.len());
             context.find(place.clone(), Problem::InlineDamaged { why });
         }
-        check_entries(context, current, (value, place, false), (None, &mut names));
+        check_entries(
+            context,
+            current,
+            (value, Place::InlineRest(current.number), false),
+            (None, &mut names),
+        );
     }
 }
