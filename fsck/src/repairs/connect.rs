@@ -2,11 +2,12 @@
 
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::Incompat;
+use ext4kit_format::disk::group_desc::GroupFlags;
 use ext4kit_format::disk::inode::{EXTRA_SIZE, FileKind, Inode, Timestamp};
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::num::index;
 use ext4kit_format::tree::namespace::{self, NewInode, NewKind};
-use ext4kit_format::tree::{dir, inode, map};
+use ext4kit_format::tree::{dir, group, inode, map};
 use ext4kit_format::txn::Transaction;
 use ext4kit_format::{InodeNumber, Place};
 
@@ -24,6 +25,7 @@ pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair) -> Result<
         Repair::CreateRoot => create_root(shop),
         Repair::CreateLostAndFound => lost_and_found(shop).map(|_| ()),
         Repair::Reconnect(number) => reconnect(shop, *number),
+        Repair::ReadWholeTable(inode) => read_whole_table(shop, *inode),
         Repair::SetEntryTarget { inode, .. } => {
             let number = fields::inode_of(place)?;
             let mut directory = inode::read_unverified(shop, number)?;
@@ -78,7 +80,11 @@ fn reconnect(shop: &mut Workshop<'_>, number: InodeNumber) -> Result<()> {
     if empty && matches!(kind, Some(FileKind::Regular | FileKind::Directory)) {
         return fields::clear_inode(shop, number);
     }
-    let mut found = lost_and_found(shop)?;
+    let mut found = match lost_and_found(shop) {
+        // Where nothing more can be made, the root has to do.
+        Err(Error::NoSpace | Error::NoInodes) => inode::read_unverified(shop, InodeNumber::ROOT)?,
+        found => found?,
+    };
     let file_type = FileType::from_mode(lost.view().mode());
     let mut name = format!("#{number}");
     while dir::lookup(shop, &found, name.as_bytes())?.is_some() {
@@ -86,4 +92,15 @@ fn reconnect(shop: &mut Workshop<'_>, number: InodeNumber) -> Result<()> {
     }
     dir::insert(shop, &mut found, name.as_bytes(), number, file_type)?;
     inode::write_over(shop, &found)
+}
+
+/// Takes all of an inode's table for used. What lies in it is checked like any inode in the next round.
+pub fn read_whole_table(shop: &mut Workshop<'_>, inode: InodeNumber) -> Result<()> {
+    let Some((group, _)) = shop.layout().geometry.inode_place(inode) else {
+        return Err(Error::Invalid(format!("inode {inode} does not exist")));
+    };
+    group::update_descriptor(shop, group, |descriptor| {
+        descriptor.unused_inodes = 0;
+        descriptor.flags.remove(GroupFlags::INODE_UNINIT);
+    })
 }

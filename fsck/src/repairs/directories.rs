@@ -18,8 +18,9 @@ use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, LogicalBlock, Place};
 use rustc_hash::FxHashSet;
 
 use super::workshop::{Whole, Workshop};
-use super::{attributes, fields, maps};
+use super::{attributes, connect, fields, maps};
 use crate::checks::context::known;
+use crate::finding::DirectoryProblem as Problem;
 use crate::repair::Repair;
 
 /// An entry that is kept, free of the block that it was read from.
@@ -43,7 +44,15 @@ impl Kept {
 }
 
 /// Puts a problem of a directory right.
-pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair, gentle: bool) -> Result<()> {
+pub fn apply(
+    shop: &mut Workshop<'_>,
+    place: &Place,
+    (problem, repair): (&Problem, &Repair),
+    gentle: bool,
+) -> Result<()> {
+    if let Repair::ReadWholeTable(inode) = repair {
+        return connect::read_whole_table(shop, *inode);
+    }
     let number = fields::inode_of(place)?;
     if shop.is_done(Whole::Cleared, number) || shop.is_done(Whole::Index, number) {
         return Ok(());
@@ -71,6 +80,15 @@ pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair, gentle: bo
         (Repair::SetEntryTarget { offset, inode }, _) => {
             let (at, target) = (index(*offset), inode.get());
             edit_area(shop, dir, place, &mut |_, area| put(area, at, &target.to_le_bytes()))
+        }
+        (Repair::RenameEntry { offset }, _) if matches!(problem, Problem::NameTwice { .. }) => {
+            let hashed = dir.view().flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPTED);
+            let at = index(*offset);
+            if hashed || dir.view().flags().contains(InodeFlags::INLINE_DATA) {
+                edit_area(shop, dir, place, &mut |_, area| clear_entry(area, at))
+            } else {
+                rebuild(shop, dir)
+            }
         }
         (Repair::RenameEntry { offset }, _) => rename(shop, dir, place, index(*offset)),
         _ => Err(Error::Invalid(format!("{place}: {repair} is no repair of a directory"))),
@@ -353,12 +371,18 @@ fn make_unique(names: &mut Vec<Name>) {
     }
 }
 
-/// A name like another one that is not taken: `name~0`, `name~1` and so on.
+/// A name like another one that is not taken, ending in `~` and a number. It is made to take no more room in its block
+/// where that can be: records are multiples of four bytes.
 fn free_name(name: &[u8], take: &mut dyn FnMut(&[u8]) -> bool) -> Vec<u8> {
+    let length = name.len();
+    let padded = length.next_multiple_of(4);
+    let roomy = padded.saturating_sub(length) >= 2;
+    let base = if roomy { length.saturating_add(2) } else { padded };
     for number in 0..u32::MAX {
         let tail = format!("~{number}");
-        let room = dirent::MAX_NAME.saturating_sub(tail.len());
-        let mut wanted = name.get(..name.len().min(room)).unwrap_or_default().to_vec();
+        let target = base.max(tail.len().saturating_add(1)).min(dirent::MAX_NAME);
+        let kept = target.saturating_sub(tail.len()).min(length);
+        let mut wanted = name.get(..kept).unwrap_or_default().to_vec();
         wanted.extend_from_slice(tail.as_bytes());
         if take(&wanted) {
             return wanted;

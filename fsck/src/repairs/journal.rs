@@ -1,9 +1,12 @@
 //! The journal and the orphans.
 
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
+use ext4kit_format::disk::inode::{Inode, InodeFlags};
 use ext4kit_format::disk::orphan;
 use ext4kit_format::error::{Error, Result};
-use ext4kit_format::tree::{file, group, inode, map};
+use ext4kit_format::num::index64;
+use ext4kit_format::tree::map::State;
+use ext4kit_format::tree::{group, inode, map};
 use ext4kit_format::txn::{BlockKind, Transaction, create};
 use ext4kit_format::{BlockRun, InodeNumber, LogicalBlock, Place};
 use rustc_hash::FxHashSet;
@@ -70,10 +73,30 @@ fn finish(shop: &mut Workshop<'_>, number: InodeNumber) -> Result<()> {
     if orphan.view().links() == 0 {
         return fields::clear_inode(shop, number);
     }
-    let size = orphan.view().size();
     orphan.set_deletion_time(0);
-    file::truncate(shop, &mut orphan, size)?;
+    cut_to_size(shop, &mut orphan)?;
     inode::write_over(shop, &orphan)
+}
+
+/// Finishes a truncate: unmaps what lies behind the size, and zeroes the rest of the last block.
+fn cut_to_size(shop: &mut Workshop<'_>, file: &mut Inode) -> Result<()> {
+    if file.view().flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(());
+    }
+    let geometry = &shop.layout().geometry;
+    let (bits, length) = (geometry.block_bits(), geometry.block_length());
+    let size = file.view().size();
+    let kept = size.div_ceil(1 << bits);
+    map::remove(shop, file, kept, u64::MAX)?;
+    let inside = index64(size & (1u64 << bits).saturating_sub(1));
+    let Some(last) = u32::try_from(size >> bits).ok().filter(|_| inside > 0) else { return Ok(()) };
+    if let State::Written(block) = map::lookup(shop, file, LogicalBlock(last))?.state {
+        let mut bytes = vec![0; length];
+        shop.read_data(block, &mut bytes)?;
+        bytes.get_mut(inside..).unwrap_or_default().fill(0);
+        shop.write_data(block, &bytes)?;
+    }
+    Ok(())
 }
 
 /// Ends what the orphan file names, and empties its slots.

@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fields;
 use super::workshop::{Whole, Workshop};
+use crate::checks::inodes::last_logical;
 use crate::checks::maps::{self, Piece, Visitor};
 use crate::finding::{Finding, MapProblem, Problem};
 use crate::repair::Repair;
@@ -50,34 +51,56 @@ pub fn apply(
 /// filesystem's own metadata lies there.
 pub fn clone_shared(shop: &mut Workshop<'_>, findings: &[Finding]) -> Vec<Result<()>> {
     let bits = shop.layout().geometry.cluster_bits();
-    let mut owners: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut owners: FxHashMap<u64, Owners> = FxHashMap::default();
     let clusters = |block: BlockNumber, length: u64| {
         (block.0 >> bits)..=(block.0.saturating_add(length.saturating_sub(1)) >> bits)
     };
     for finding in findings {
         if let Problem::Map(MapProblem::Shared { block, length }) = &finding.problem {
+            let bad = fields::inode_of(&finding.place).is_ok_and(|number| number == InodeNumber::BAD_BLOCKS);
             for cluster in clusters(*block, *length) {
-                let count = owners.entry(cluster).or_default();
-                *count = count.saturating_add(1);
+                let owners = owners.entry(cluster).or_default();
+                owners.left = owners.left.saturating_add(u32::from(!bad));
+                owners.fixed |= bad;
             }
         }
+    }
+    // Where only one owner was named, the other is no file: the resize inode, or metadata.
+    for owners in owners.values_mut() {
+        owners.fixed |= owners.left < 2;
     }
     let mut results = Vec::with_capacity(findings.len());
     for finding in findings {
         let number = fields::inode_of(&finding.place);
         results.push(number.and_then(|number| {
-            if shop.first_time(Whole::Map, number) { clone_inode(shop, number, &mut owners) } else { Ok(()) }
+            let bad = number == InodeNumber::BAD_BLOCKS;
+            if !bad && shop.first_time(Whole::Map, number) {
+                clone_inode(shop, number, &mut owners)
+            } else {
+                Ok(())
+            }
         }));
     }
     results
 }
 
-fn clone_inode(shop: &mut Workshop<'_>, number: InodeNumber, owners: &mut FxHashMap<u64, u32>) -> Result<()> {
+/// Who has a cluster: so many files, and perhaps somebody who cannot give it up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Owners {
+    left: u32,
+    fixed: bool,
+}
+
+fn clone_inode(
+    shop: &mut Workshop<'_>,
+    number: InodeNumber,
+    owners: &mut FxHashMap<u64, Owners>,
+) -> Result<()> {
     let bits = shop.layout().geometry.cluster_bits();
     let mut file = inode::read_unverified(shop, number)?;
     let mut own = |block: BlockNumber| match owners.get_mut(&(block.0 >> bits)) {
-        Some(count) if *count > 1 => {
-            *count = count.saturating_sub(1);
+        Some(Owners { left, fixed }) if *left > 1 || *fixed => {
+            *left = left.saturating_sub(1);
             true
         }
         _ => false,
@@ -122,6 +145,8 @@ struct Sound<'g> {
     nodes: FxHashSet<BlockNumber>,
     /// Where the next piece may begin.
     next: u64,
+    /// The last logical block that the file may have.
+    most: u64,
 }
 
 impl Visitor for Sound<'_> {
@@ -129,7 +154,8 @@ impl Visitor for Sound<'_> {
         let run = BlockRun { start: BlockNumber(piece.physical), length: piece.length };
         let first = self.geometry.first_data_block().0;
         let sound = self.geometry.contains_run(run) && piece.physical >= first && piece.physical > 0;
-        if sound && piece.logical >= self.next {
+        let end = piece.logical.saturating_add(piece.length.saturating_sub(1));
+        if sound && piece.logical >= self.next && end <= self.most {
             self.next = piece.logical.saturating_add(piece.length);
             self.pieces.push(piece);
         }
@@ -145,7 +171,8 @@ impl Visitor for Sound<'_> {
 /// The pieces of a file's map that lie in the filesystem, in order and over no other.
 pub fn sound_pieces(shop: &Workshop<'_>, file: &Inode) -> Vec<Piece> {
     let geometry = &shop.layout().geometry;
-    let mut sound = Sound { geometry, pieces: Vec::new(), nodes: FxHashSet::default(), next: 0 };
+    let most = last_logical(shop.layout(), file.view());
+    let mut sound = Sound { geometry, pieces: Vec::new(), nodes: FxHashSet::default(), next: 0, most };
     maps::walk(shop.view(), file.number(), file.view(), &mut sound);
     sound.pieces
 }
@@ -190,7 +217,7 @@ fn take_over(
         let rest = piece.length.saturating_sub(done);
         let length = rest.min(rest_of_cluster(logical)).min(rest_of_cluster(physical));
         let part = Piece { logical, physical, length, unwritten };
-        if must_copy(shop, part, copied) {
+        if strays(shop, file, part)? || must_copy(shop, part, copied) {
             if let Some(staying) = staying.take() {
                 insert(shop, file, staying)?;
             }
@@ -203,6 +230,16 @@ fn take_over(
         done = done.saturating_add(length);
     }
     staying.map_or(Ok(()), |staying| insert(shop, file, staying))
+}
+
+/// Whether the file has the cluster of these blocks somewhere else already.
+fn strays(shop: &Workshop<'_>, file: &Inode, part: Piece) -> Result<bool> {
+    let bits = shop.layout().geometry.cluster_bits();
+    if bits == 0 {
+        return Ok(false);
+    }
+    let mapped = map::block_in_cluster(shop, file, part.logical >> bits)?;
+    Ok(mapped.is_some_and(|block| block.0 >> bits != part.physical >> bits))
 }
 
 /// Whether blocks of one cluster cannot stay where they are.

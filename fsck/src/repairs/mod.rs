@@ -160,7 +160,7 @@ fn apply(
         },
         Problem::Map(problem) => maps::apply(shop, place, (problem, &repair), gentle),
         Problem::Attribute(problem) => attributes::apply(shop, place, (problem, &repair), gentle),
-        Problem::Directory(_) => directories::apply(shop, place, &repair, gentle),
+        Problem::Directory(problem) => directories::apply(shop, place, (problem, &repair), gentle),
         Problem::Connect(_) => connect::apply(shop, place, &repair),
         Problem::Bitmap(_) => bitmaps::apply(shop, place, &repair, groups),
         Problem::Journal(_) => journal::apply(shop, place, &repair),
