@@ -23,8 +23,10 @@ pub fn check(context: &mut Context<'_>) {
     let most = superblock.blocks_count() / 2;
     if superblock.reserved_blocks_count() > most {
         let value = superblock.reserved_blocks_count();
-        let defect = Defect::Range { field: "s_r_blocks_count", value, least: 0, most };
-        found.push(Problem::FieldOutOfRange { defect });
+        let field = "s_r_blocks_count";
+        let defect = Defect::Range { field, value, least: 0, most };
+        // What mke2fs sets aside.
+        found.push(Problem::FieldOutOfRange { defect, field, value: superblock.blocks_count() / 20 });
     }
     let reserved: u32 = superblock.s_reserved_gdt_blocks.get().into();
     let resize = features.compat.contains(Compat::RESIZE_INODE);
@@ -54,11 +56,31 @@ pub fn check(context: &mut Context<'_>) {
     if superblock.s_uuid == [0; 16] {
         found.push(Problem::NoUuid {});
     }
+    journal_names(context, &mut found);
+    let clusters = superblock.blocks_count() >> context.geometry().cluster_bits();
+    let stored = superblock.s_overhead_clusters.get();
+    if u64::from(stored) > clusters {
+        found.push(Problem::OverheadTooLarge { stored, most: clusters });
+    }
     extra_sizes(context, &mut found);
     quota_inodes(context, &mut found);
     protection_block(context, &mut found);
     for problem in found {
         context.find(Place::Superblock, problem);
+    }
+}
+
+/// An internal journal is the one that counts; tools that see another one named look for it in vain.
+fn journal_names(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let superblock = context.superblock;
+    if superblock.journal_inode().is_none() {
+        return;
+    }
+    if superblock.s_journal_uuid != [0; 16] {
+        found.push(Problem::JournalNamedTwice { field: "s_journal_uuid" });
+    }
+    if superblock.s_journal_dev.get() != 0 {
+        found.push(Problem::JournalNamedTwice { field: "s_journal_dev" });
     }
 }
 
