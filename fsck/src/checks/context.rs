@@ -1,5 +1,7 @@
 //! What the passes know and hand on to each other.
 
+use std::ops::ControlFlow;
+
 use ext4kit_format::disk::features::Features;
 use ext4kit_format::disk::group_desc::{GroupDescriptor, GroupFlags};
 use ext4kit_format::disk::superblock::Superblock;
@@ -9,7 +11,7 @@ use ext4kit_format::num::index;
 use ext4kit_format::{BlockNumber, GroupNumber, InodeNumber, Place};
 
 use super::claims::Claims;
-use crate::check::{Observer, Summary};
+use crate::check::{Observer, Stage, Summary};
 use crate::finding::{Finding, Problem};
 use crate::opening::Opened;
 use crate::source::{Bytes, Source};
@@ -37,6 +39,21 @@ pub struct Directory {
     pub dotdot: u32,
     /// The directory that names it; 0 if none does.
     pub parent: u32,
+}
+
+/// What a check learnt, as far as it came: the repairs work with it.
+#[derive(Debug)]
+pub struct Knowledge {
+    /// Which clusters are in use, and which by more than one owner.
+    pub claims: Claims,
+    /// A byte of [`known`] for each inode.
+    pub states: Vec<u8>,
+    /// How many names of each inode directories hold.
+    pub names: Vec<u32>,
+    /// Directories in order of inode.
+    pub directories: Vec<Directory>,
+    /// What the root calls `lost+found`.
+    pub lost_and_found: Option<InodeNumber>,
 }
 
 /// What the passes know.
@@ -136,6 +153,23 @@ impl<'a> Context<'a> {
     /// The check is over.
     pub fn finish(self) -> Summary {
         self.summary
+    }
+
+    /// The stage is over; whether to go on.
+    pub fn stage_done(&mut self, stage: Stage) -> ControlFlow<()> {
+        self.observer.stage_done(stage)
+    }
+
+    /// The check is over, and what it learnt is wanted.
+    pub fn part(self) -> (Summary, Knowledge) {
+        let knowledge = Knowledge {
+            claims: self.claims,
+            states: self.states,
+            names: self.names,
+            directories: self.directories,
+            lost_and_found: self.lost_and_found,
+        };
+        (self.summary, knowledge)
     }
 
     /// The shape of the filesystem.
