@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`finding`] | every problem there is: its code, how bad it is, its text, and the repair as data |
 //! | [`repair`] | what a repair would do |
+//! | [`repairs`] | the same carried out, on an overlay |
 //! | [`opening`] | from a store to a superblock that can be used, and a journal replayed in memory |
 //! | [`source`] | the blocks of the image as the check sees them |
 //! | [`checks`] | the five passes, one file per subject |
@@ -34,6 +35,7 @@ pub mod finding;
 pub mod opening;
 pub mod options;
 pub mod repair;
+pub mod repairs;
 pub mod report;
 pub mod run;
 pub mod source;

@@ -39,7 +39,7 @@ fn places(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescripto
     }
     let table = BlockRun { start: descriptor.inode_table, length: geometry.inode_table_blocks().into() };
     if !allowed(table) {
-        found.push(Problem::InodeTableMisplaced { group, block: descriptor.inode_table });
+        found.push(Problem::InodeTableLost { group, block: descriptor.inode_table });
     }
 }
 

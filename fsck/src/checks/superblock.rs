@@ -2,13 +2,15 @@
 
 use ext4kit_format::bytes::le32;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
+use ext4kit_format::disk::group_desc::GroupDescriptor;
 use ext4kit_format::disk::inode::{FileKind, InodeView};
 use ext4kit_format::disk::mmp;
 use ext4kit_format::num::index;
-use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
+use ext4kit_format::{BlockNumber, Defect, GroupNumber, InodeNumber, Place};
 
 use super::context::Context;
 use crate::finding::{InodeProblem, SuperblockProblem as Problem};
+use crate::opening::copies;
 
 /// Checks the fields that the geometry does not already depend on.
 pub fn check(context: &mut Context<'_>) {
@@ -65,9 +67,53 @@ pub fn check(context: &mut Context<'_>) {
     extra_sizes(context, &mut found);
     quota_inodes(context, &mut found);
     protection_block(context, &mut found);
+    backups(context, &mut found);
     for problem in found {
         context.find(Place::Superblock, problem);
     }
+}
+
+/// Looks at the copies. They are stale by design; only one that could not stand in for the primary is told.
+fn backups(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let geometry = context.geometry();
+    let held = context.source.store().size() >> geometry.block_bits();
+    for group in geometry.backup_groups().into_iter().take(MOST_BACKUPS) {
+        let Some(block) = geometry.superblock_copy(group).filter(|block| block.0 < held) else { continue };
+        let why = match copies::copy_at(context.source.store().as_ref(), block, geometry.block_size()) {
+            Some(copy) if copies::same_shape(&copy.superblock, context.superblock) => continue,
+            Some(_) => "it describes another filesystem",
+            None => "it is no sound superblock",
+        };
+        found.push(Problem::BackupDamaged { block, why: why.to_owned() });
+    }
+    for table_block in 0..geometry.descriptor_blocks() {
+        let copies = geometry.descriptor_table_copies(table_block).into_iter().take(MOST_BACKUPS);
+        for block in copies.filter(|block| block.0 < held) {
+            if let Some(group) = wrong_descriptor(context, table_block, block) {
+                let why = format!("the descriptor of group {group} has other places or a wrong checksum");
+                found.push(Problem::BackupDamaged { block, why });
+            }
+        }
+    }
+}
+
+/// Copies that a check looks at. Without `sparse_super` every group has one, and they are too many.
+const MOST_BACKUPS: usize = 16;
+
+/// The first group whose descriptor in a copy of the table does not lead where the one in use does.
+fn wrong_descriptor(context: &Context<'_>, table_block: u32, block: BlockNumber) -> Option<GroupNumber> {
+    let geometry = context.geometry();
+    let first = table_block.saturating_mul(geometry.descriptors_per_block());
+    let bytes = context.source.block(block).ok()?;
+    let records = bytes.chunks_exact(index(geometry.descriptor_size()));
+    let places = |descriptor: &GroupDescriptor| {
+        (descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table)
+    };
+    (first..geometry.group_count()).map(GroupNumber).zip(records).find_map(|(group, record)| {
+        let copy = GroupDescriptor::parse(record).ok()?;
+        let sound = context.layout.descriptor_checksum.verify(group, record).is_ok();
+        (!sound || context.group(group).map(places) != Some(places(&copy))).then_some(group)
+    })
 }
 
 /// An internal journal is the one that counts; tools that see another one named look for it in vain.

@@ -29,5 +29,7 @@ problems! {
         CopyUsed { block: BlockNumber } = 210 Repairable [0x0000_0045] "it makes no sense; the copy in block {block} was taken" => Repair::RestoreDescriptor;
         /// The descriptor is of no use, and there is no copy; the geometry says where everything lies.
         Rebuilt { sound: bool } = 211 Repairable [] "its places cannot be; those that the geometry calls for were taken" => Repair::RestoreDescriptor;
+        /// The inode table lies where none can, and is found nowhere.
+        InodeTableLost { group: GroupNumber, block: BlockNumber } = 212 DataLoss [] "the inode table lies at {block}, and no copy and no place that the geometry calls for has it" => Repair::Relocate(*group);
     }
 }

@@ -55,5 +55,7 @@ problems! {
         JournalNamedTwice { field: &'static str } = 127 Preen [] "{field} names another journal, although there is one inside" => Repair::SetField { field, value: 0 };
         /// More blocks count as overhead than there are.
         OverheadTooLarge { stored: u32, most: u64 } = 128 Preen [] "s_overhead_clusters is {stored} of {most}" => Repair::SetField { field: "s_overhead_clusters", value: 0 };
+        /// A copy of the superblock, or of descriptors, is of no use.
+        BackupDamaged { block: BlockNumber, why: String } = 129 Note [] "the copy in block {block} is of no use: {why}" => Repair::RewriteBackups;
     }
 }

@@ -38,7 +38,14 @@ pub fn choose(store: &dyn Store, options: &Options) -> Result<Choice> {
     let error = match &primary {
         Ok(primary) => match judge(store, primary) {
             Ok(layout) if !is_suspect(store, primary, &layout) => {
-                return Ok(Choice { superblock: primary.clone(), layout, copy: None, problems: Vec::new() });
+                // What is out of range without being in the way.
+                let mended = mend(primary, None);
+                return Ok(Choice {
+                    superblock: mended.superblock,
+                    layout,
+                    copy: None,
+                    problems: mended.problems,
+                });
             }
             Ok(layout) => return Ok(second_opinion(store, primary, layout, options)),
             // What is sound but unknown is not to be worked around.

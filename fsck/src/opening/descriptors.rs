@@ -11,6 +11,7 @@ use ext4kit_format::disk::features::Incompat;
 use ext4kit_format::disk::group_desc::{GroupDescriptor, GroupFlags};
 use ext4kit_format::disk::inode::InodeView;
 use ext4kit_format::geometry::Geometry;
+use ext4kit_format::layout::Layout;
 use ext4kit_format::num::index;
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, Place, bytes};
 
@@ -61,6 +62,9 @@ pub fn read(source: &Source) -> Descriptors {
     }
     for (group, sound) in doubtful {
         reader.recover(group, sound);
+    }
+    for (group, part) in reader.overlapping() {
+        reader.part_from_copy(group, part);
     }
     reader.found
 }
@@ -150,7 +154,7 @@ impl Reader<'_> {
         let mut others: Vec<GroupTables> = others.collect();
         let part = wrong.iter().position(|wrong| *wrong).unwrap_or(0);
         others.retain(|tables| {
-            tables.runs(self.geometry).get(part).is_some_and(|run| self.is_free(group, *run))
+            tables.runs(self.geometry).get(part).is_some_and(|run| self.is_free(group, *run, None))
         });
         let mut mended = stored.clone();
         let problem = match part {
@@ -178,6 +182,74 @@ impl Reader<'_> {
         }
     }
 
+    /// Every part of a group that lies over other metadata, or under it.
+    fn overlapping(&self) -> Vec<(GroupNumber, usize)> {
+        let geometry = self.geometry;
+        let mut runs: Vec<(BlockRun, Option<(GroupNumber, usize)>)> = Vec::new();
+        for (group, descriptor) in geometry.groups().zip(&self.found.groups) {
+            runs.extend(geometry.base_metadata(group).runs().map(|run| (run, None)));
+            let parts = places(descriptor).runs(geometry).into_iter().zip(0..);
+            let parts = parts.filter(|(run, _)| allowed(geometry, group, *run));
+            runs.extend(parts.map(|(run, part)| (run, Some((group, part)))));
+        }
+        runs.sort_by_key(|(run, owner)| (run.start, *owner));
+        let (mut end, mut last) = (0, None);
+        let mut found = Vec::new();
+        for (run, owner) in runs {
+            if run.start.0 < end {
+                found.extend(last);
+                found.extend(owner);
+            }
+            let run_end = run.start.0.saturating_add(run.length);
+            if run_end > end {
+                (end, last) = (run_end, owner);
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// A part that lies over other metadata: where a copy knows another place, which is free, that is the right one.
+    fn part_from_copy(&mut self, group: GroupNumber, part: usize) {
+        let Some(stored) = self.found.groups.get(index(group.0)).cloned() else { return };
+        let run_of = |descriptor: &GroupDescriptor, geometry: &Geometry| {
+            let [first, second, third] = places(descriptor).runs(geometry);
+            [first, second].get(part).copied().unwrap_or(third)
+        };
+        let old = run_of(&stored, self.geometry);
+        let copies = self.copies(group);
+        let others =
+            copies.iter().filter(|copy| copy.sound).map(|copy| run_of(&copy.descriptor, self.geometry));
+        let others: Vec<BlockRun> = others.filter(|run| run.start != old.start).collect();
+        let Some(place) =
+            others.into_iter().find(|run| self.is_free(group, *run, Some(old))).map(|run| run.start)
+        else {
+            return;
+        };
+        if part == 2 && self.look(group, place) < self.look(group, old.start) {
+            return;
+        }
+        let mut mended = stored;
+        let block = old.start;
+        let problem = match part {
+            0 => {
+                mended.block_bitmap = place;
+                Problem::BlockBitmapMisplaced { group, block }
+            }
+            1 => {
+                mended.inode_bitmap = place;
+                Problem::InodeBitmapMisplaced { group, block }
+            }
+            _ => {
+                mended.inode_table = place;
+                Problem::InodeTableMisplaced { group, block }
+            }
+        };
+        self.tell(group, problem);
+        self.put(group, mended);
+    }
+
     /// A descriptor of which nothing is left.
     fn recover_whole(&mut self, group: GroupNumber, copies: &[DescriptorCopy], sound: bool) {
         let mut choices: Vec<(Look, GroupDescriptor, Option<BlockNumber>)> = Vec::new();
@@ -197,7 +269,7 @@ impl Reader<'_> {
             choices.push((self.look(group, tables.inode_table), descriptor, None));
         }
         choices.retain(|(_, descriptor, _)| {
-            places(descriptor).runs(self.geometry).into_iter().all(|run| self.is_free(group, run))
+            places(descriptor).runs(self.geometry).into_iter().all(|run| self.is_free(group, run, None))
         });
         let choices = choices.into_iter().map(|(look, descriptor, block)| (look, (descriptor, block)));
         match best(choices) {
@@ -217,28 +289,32 @@ impl Reader<'_> {
         self.put(group, descriptor);
     }
 
-    /// Whether a run is allowed for a group and lies over no metadata that is known.
-    fn is_free(&mut self, group: GroupNumber, run: BlockRun) -> bool {
-        let geometry = self.geometry;
-        let found = &self.found;
-        let occupied = self.occupied.get_or_insert_with(|| {
-            let base =
-                geometry.groups().flat_map(|group| geometry.base_metadata(group).runs().collect::<Vec<_>>());
-            let tables = geometry.groups().zip(&found.groups).flat_map(|(group, descriptor)| {
-                let runs = places(descriptor).runs(geometry);
-                runs.into_iter().filter(move |run| allowed(geometry, group, *run))
-            });
-            base.chain(tables).map(|run| (run.start.0, run.start.0.saturating_add(run.length))).collect()
-        });
+    /// Whether a run is allowed for a group and lies over no metadata that is known, except for one piece.
+    fn is_free(&mut self, group: GroupNumber, run: BlockRun, except: Option<BlockRun>) -> bool {
+        if self.occupied.is_none() {
+            let mut occupied = BTreeMap::new();
+            for (group, descriptor) in self.geometry.groups().zip(&self.found.groups) {
+                let parts = places(descriptor).runs(self.geometry).into_iter();
+                let parts = parts.filter(|run| allowed(self.geometry, group, *run));
+                for run in self.geometry.base_metadata(group).runs().chain(parts) {
+                    occupy(&mut occupied, run);
+                }
+            }
+            self.occupied = Some(occupied);
+        }
+        let Some(occupied) = &self.occupied else { return false };
         let end = run.start.0.saturating_add(run.length);
-        let before = occupied.range(..end).next_back();
-        allowed(self.geometry, group, run) && before.is_none_or(|(_, known_end)| *known_end <= run.start.0)
+        let except = except.map(|run| (run.start.0, run.start.0.saturating_add(run.length)));
+        let before = occupied.range(..end).rev().map(|(start, end)| (*start, *end));
+        // Pieces may overlap each other, but not many.
+        let mut near = before.filter(|known| Some(*known) != except).take(4);
+        allowed(self.geometry, group, run) && near.all(|(_, known_end)| known_end <= run.start.0)
     }
 
     fn put(&mut self, group: GroupNumber, descriptor: GroupDescriptor) {
         if let Some(occupied) = &mut self.occupied {
             let runs = places(&descriptor).runs(self.geometry);
-            occupied.extend(runs.map(|run| (run.start.0, run.start.0.saturating_add(run.length))));
+            runs.into_iter().for_each(|run| occupy(occupied, run));
         }
         if let Some(slot) = self.found.groups.get_mut(index(group.0)) {
             *slot = descriptor;
@@ -276,7 +352,7 @@ impl Reader<'_> {
     }
 
     fn look(&self, group: GroupNumber, table: BlockNumber) -> Look {
-        look_at_table(self.source, group, table)
+        look_at_table(self.source.layout(), |at| self.source.block(at).ok(), group, table)
     }
 }
 
@@ -294,25 +370,26 @@ const MOST_COPIES: usize = 8;
 /// Blocks of a table that are looked at.
 const MOST_BLOCKS: u32 = 16;
 
-/// Looks whether a group's inode table lies at a block.
-pub fn look_at_table(source: &Source, group: GroupNumber, table: BlockNumber) -> Look {
-    let geometry = &source.layout().geometry;
+/// Looks whether a group's inode table lies at a block, given how to read blocks.
+pub fn look_at_table<B: std::ops::Deref<Target = [u8]>>(
+    layout: &Layout,
+    read: impl Fn(BlockNumber) -> Option<B>,
+    group: GroupNumber,
+    table: BlockNumber,
+) -> Look {
+    let geometry = &layout.geometry;
     let size = index(geometry.inode_size());
     let (mut good, mut bad) = (0u32, 0u32);
     for block in 0..geometry.inode_table_blocks().min(MOST_BLOCKS) {
-        let Some(bytes) = table
-            .checked_add(block.into())
-            .filter(|at| geometry.contains(*at))
-            .and_then(|at| source.block(at).ok())
-        else {
-            return Look::Other;
-        };
+        let at = table.checked_add(block.into()).filter(|at| geometry.contains(*at));
+        let Some(bytes) = at.and_then(&read) else { return Look::Other };
         for (within, slot) in (0u32..).zip(bytes.chunks_exact(size)) {
             if bytes::all_zero(slot) {
                 continue;
             }
             let place = block.saturating_mul(geometry.inodes_per_block()).saturating_add(within);
-            if is_inode(source, group, place, slot) { &mut good } else { &mut bad }.add_one();
+            let count = if is_inode(layout, group, place, slot) { &mut good } else { &mut bad };
+            *count = count.saturating_add(1);
         }
     }
     match (good, bad) {
@@ -320,11 +397,17 @@ pub fn look_at_table(source: &Source, group: GroupNumber, table: BlockNumber) ->
         (0, 0) if group.0 == 0 => Look::Other,
         (0, 0) => Look::Possible,
         // A checksum covers the number of the inode; one is proof.
-        (1.., _) if source.layout().checksum_seed.is_some() => Look::Proven,
+        (1.., _) if layout.checksum_seed.is_some() => Look::Proven,
         (good, bad) if good > bad.saturating_mul(4) => Look::Proven,
         (good, bad) if good > bad => Look::Possible,
         _ => Look::Other,
     }
+}
+
+/// Notes a piece of metadata.
+fn occupy(occupied: &mut BTreeMap<u64, u64>, run: BlockRun) {
+    let known_end = occupied.entry(run.start.0).or_default();
+    *known_end = (*known_end).max(run.start.0.saturating_add(run.length));
 }
 
 /// The first of those that look best, so that copies come before what is only computed.
@@ -335,19 +418,8 @@ fn best<T>(choices: impl Iterator<Item = (Look, T)>) -> Option<T> {
     best.map(|(_, choice)| choice)
 }
 
-trait AddOne {
-    fn add_one(&mut self);
-}
-
-impl AddOne for u32 {
-    fn add_one(&mut self) {
-        *self = self.saturating_add(1);
-    }
-}
-
 /// Whether a slot holds what an inode of this place can be.
-fn is_inode(source: &Source, group: GroupNumber, place: u32, slot: &[u8]) -> bool {
-    let layout = source.layout();
+fn is_inode(layout: &Layout, group: GroupNumber, place: u32, slot: &[u8]) -> bool {
     let Ok(view) = InodeView::new(slot) else { return false };
     let Some(number) = layout.geometry.inode_at(group, place) else { return false };
     if let Some(seed) = layout.checksum_seed {

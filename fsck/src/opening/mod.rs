@@ -28,6 +28,7 @@ use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::error::Result;
 use ext4kit_format::image::{check_readable, check_repairable};
 use ext4kit_format::store::Store;
+use ext4kit_format::tree::group;
 use ext4kit_format::{BlockNumber, Place};
 
 use crate::check::Options;
@@ -99,4 +100,25 @@ pub fn open_waiting(
         check_readable(opened.superblock.features())?;
     }
     Ok(opened)
+}
+
+impl Opened {
+    /// Takes superblock and descriptors from the overlay, after repairs of them were made there. A repair that was
+    /// declined leaves what is in use as it was.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.source.refresh();
+        let block = self.source.layout().geometry.superblock_block();
+        if self.source.overlay.change(block)?.is_some()
+            && let Ok(stored) = group::read_superblock(&self.source.overlay)
+        {
+            let mended = mend::mend(&stored, Some(&self.superblock));
+            if let Ok(layout) = copies::layout_of(self.source.store().as_ref(), &mended.superblock) {
+                self.source.overlay.set_layout(layout);
+                self.superblock = mended.superblock;
+                self.copy = None;
+            }
+        }
+        self.groups = descriptors::read(&self.source).groups;
+        Ok(())
+    }
 }
