@@ -246,8 +246,8 @@ fn places_of_bitmaps_and_tables() {
 
 #[test]
 fn metadata_over_other_metadata_goes_where_a_copy_says() {
-    let sound = made(81920, "");
     type Change = fn(&mut ext4kit_format::disk::group_desc::GroupDescriptor);
+    let sound = made(81920, "");
     let changes: [(u16, Change); 3] = [
         (201, |group| group.block_bitmap = BlockNumber(2)),
         (202, |group| group.inode_bitmap = group.block_bitmap),

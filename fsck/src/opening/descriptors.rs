@@ -137,7 +137,7 @@ impl Reader<'_> {
                     self.replace(group, copy.descriptor.clone(), Problem::CopyUsed { block: copy.block });
                 }
             }
-            1 => self.recover_part(group, stored, wrong, &copies),
+            1 => self.recover_part(group, &stored, wrong, &copies),
             _ => self.recover_whole(group, &copies, sound),
         }
     }
@@ -146,7 +146,7 @@ impl Reader<'_> {
     fn recover_part(
         &mut self,
         group: GroupNumber,
-        stored: GroupDescriptor,
+        stored: &GroupDescriptor,
         wrong: [bool; 3],
         copies: &[DescriptorCopy],
     ) {
@@ -176,7 +176,7 @@ impl Reader<'_> {
             }
         };
         // Where no place is known, the check tells.
-        if mended != stored {
+        if mended != *stored {
             self.tell(group, problem);
             self.put(group, mended);
         }
@@ -314,7 +314,9 @@ impl Reader<'_> {
     fn put(&mut self, group: GroupNumber, descriptor: GroupDescriptor) {
         if let Some(occupied) = &mut self.occupied {
             let runs = places(&descriptor).runs(self.geometry);
-            runs.into_iter().for_each(|run| occupy(occupied, run));
+            for run in runs {
+                occupy(occupied, run);
+            }
         }
         if let Some(slot) = self.found.groups.get_mut(index(group.0)) {
             *slot = descriptor;

@@ -171,12 +171,16 @@ impl Opened {
             self.source.overlay.set_layout(layout);
             self.superblock = superblock;
             self.copy = None;
-            self.findings.retain(|finding| !is_about_superblock(&finding.problem));
         }
-        self.findings.retain(|finding| !matches!(finding.problem, Problem::Group(_)));
+        // What the log puts right stays told: without a replay nothing can use the filesystem. The repairs then write
+        // what the log made of it.
         let descriptors = descriptors::read(&self.source);
         self.groups = descriptors.groups;
-        self.findings.extend(descriptors.findings);
+        for finding in descriptors.findings {
+            if !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
         Ok(written)
     }
 }
