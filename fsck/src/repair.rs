@@ -10,6 +10,10 @@ use ext4kit_format::{BlockNumber, GroupNumber, InodeNumber};
 pub enum Repair {
     /// Rewrite the primary superblock from the copy that was used.
     RestoreSuperblock,
+    /// Write superblock and descriptors to all backup groups again.
+    RewriteBackups,
+    /// Write the descriptor that was taken instead of the primary one.
+    RestoreDescriptor,
     /// Store a field's right value; the name is the kernel's.
     SetField {
         /// The field.
@@ -108,6 +112,8 @@ impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RestoreSuperblock => write!(f, "restore the superblock from its copy"),
+            Self::RewriteBackups => write!(f, "rewrite the copies of superblock and descriptors"),
+            Self::RestoreDescriptor => write!(f, "restore the descriptor"),
             Self::SetField { field, value } => write!(f, "set {field} to {value}"),
             Self::ClearFeature(name) => write!(f, "turn feature {name} off"),
             Self::SetFeature(name) => write!(f, "turn feature {name} on"),

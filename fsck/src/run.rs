@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use ext4kit_cli::device::{Device, DeviceName};
@@ -217,9 +217,11 @@ impl Run<'_> {
         let now = u32::try_from(now).unwrap_or(u32::MAX);
         let progress = self.progress()?;
         let mut printer = Printer::new(name, self.policy, options.json, progress.as_ref());
-        let settings = check::Options { replay: !writes, ..self.settings.clone() };
-        let mut opened =
-            opening::open(Arc::clone(&device.store), &settings).map_err(|error| self.failed(&error))?;
+        let wait: &dyn Fn(Duration) = &std::thread::sleep;
+        let wait = Some(wait).filter(|_| writes);
+        let mut opened = opening::open_waiting(Arc::clone(&device.store), &self.settings, wait)
+            .map_err(|error| self.failed(&error))?;
+        let in_memory = opened.replayed;
         opened.replayed |= recovered;
         let outcome = repairs::repair(&mut opened, now, &mut printer);
         progress.clear();
@@ -227,6 +229,9 @@ impl Run<'_> {
         let given_up = outcome.stopped && self.policy == Policy::Preen;
         if writes && !outcome.stopped {
             self.write(&mut opened, &outcome, (now, redo_log))?;
+            if in_memory {
+                opened.empty_log(&self.settings).map_err(|error| self.failed(&error))?;
+            }
         }
         let written = writes && !outcome.stopped && outcome.repaired > 0;
         let exit = exit_of(self.policy, &outcome);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ext4kit_format::commit::{self, Committed, Through};
+use ext4kit_format::disk::features::Incompat;
 use ext4kit_format::disk::superblock::state;
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::image::Image;
@@ -34,12 +35,14 @@ pub fn recover_journal(store: &Arc<dyn Store>) -> Result<Recovery> {
     let Ok(found) = open_internal(&image) else { return Ok(Recovery::None) };
     match recover(store.as_ref(), &found.journal, None) {
         Ok(_) => Ok(Recovery::Done),
-        Err(error @ Error::Io { .. }) => Err(error),
+        // What cannot be replayed yet must not be lost by a repair.
+        Err(error @ (Error::Io { .. } | Error::Unsupported(_))) => Err(error),
         Err(_) => Ok(Recovery::None),
     }
 }
 
-/// Records in the superblock what the check came to: clean or not, when, and that mounts are counted anew.
+/// Records in the superblock what the check came to: clean or not, when, and that mounts are counted anew. No journal
+/// waits any more: it was replayed in place or in memory, or given up.
 pub fn record(opened: &mut Opened, clean: bool, now: u32) -> Result<()> {
     group::update_superblock(&mut opened.source.overlay, |superblock| {
         let flags = superblock.s_state.get();
@@ -48,6 +51,9 @@ pub fn record(opened: &mut Opened, clean: bool, now: u32) -> Result<()> {
         superblock.s_lastcheck.set(now);
         superblock.s_lastcheck_hi = 0;
         superblock.s_mnt_count.set(0);
+        let mut features = superblock.features();
+        features.incompat.remove(Incompat::RECOVER);
+        superblock.set_features(features);
     })
 }
 

@@ -131,7 +131,6 @@ pub const UNANSWERED: &[(&str, &[u32])] = &[
         "Not told apart yet; what is damaged is told by another finding.",
         &[
             0x0000_002a,
-            0x0000_0049,
             0x0001_0016,
             0x0001_0043,
             0x0001_0072,

@@ -49,7 +49,7 @@ pub fn apply(
 
 /// Every inode's copy of the blocks that it shares: all owners but the last get their own, and all of them where the
 /// filesystem's own metadata lies there.
-pub fn clone_shared(shop: &mut Workshop<'_>, findings: &[Finding]) -> Vec<Result<()>> {
+pub fn clone_shared(shop: &mut Workshop<'_>, findings: &[&Finding]) -> Vec<Result<()>> {
     let bits = shop.layout().geometry.cluster_bits();
     let mut owners: FxHashMap<u64, Owners> = FxHashMap::default();
     let clusters = |block: BlockNumber, length: u64| {

@@ -3,6 +3,7 @@
 //! | room | what it puts right |
 //! | --- | --- |
 //! | [`workshop`] | where all of them work, and how they get free blocks and inodes |
+//! | [`superblock`], [`groups`] | superblock, protection block, resize inode, backups; descriptors and where tables lie |
 //! | [`fields`] | single fields, flags and checksums of inodes |
 //! | [`maps`] | block maps, extent trees, blocks with more than one owner |
 //! | [`attributes`] | extended attributes |
@@ -20,8 +21,10 @@ pub mod bitmaps;
 pub mod connect;
 pub mod directories;
 pub mod fields;
+pub mod groups;
 pub mod journal;
 pub mod maps;
+pub mod superblock;
 pub mod workshop;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -120,27 +123,62 @@ fn put_right(
     (now, wanted): (u32, &[Finding]),
     memory: &mut Memory,
 ) -> Result<()> {
+    let is_ground = |finding: &&Finding| matches!(finding.problem, Problem::Superblock(_) | Problem::Group(_));
+    let (ground, rest): (Vec<&Finding>, Vec<&Finding>) = wanted.iter().partition(is_ground);
+    lay_ground(opened, &ground, memory)?;
     let superblock = opened.superblock.clone();
     let mut workshop = Workshop::new(&mut opened.source, &mut knowledge, &superblock, now);
-    let shared = |finding: &Finding| matches!(finding.problem, Problem::Map(MapProblem::Shared { .. }));
-    let results = if wanted.iter().all(shared) {
-        maps::clone_shared(&mut workshop, wanted)
+    let shared = |finding: &&Finding| matches!(finding.problem, Problem::Map(MapProblem::Shared { .. }));
+    let results = if rest.iter().all(shared) {
+        maps::clone_shared(&mut workshop, &rest)
     } else {
         let mut groups = FxHashSet::default();
-        wanted
-            .iter()
+        rest.iter()
             .map(|finding| apply(&mut workshop, finding, (memory.is_new(finding), &mut groups)))
             .collect()
     };
-    for (finding, result) in wanted.iter().zip(results) {
-        match result {
-            Ok(()) => memory.note_repaired(finding),
-            Err(_) => memory.give_up(finding),
-        }
+    for (finding, result) in rest.iter().zip(results) {
+        memory.note(finding, result.as_ref());
     }
     opened.source.overlay.seal()?;
+    opened.refresh()
+}
+
+/// Repairs superblock and descriptors. Where something has to be moved, the inodes are read first: nobody else can tell
+/// which blocks are free.
+fn lay_ground(opened: &mut Opened, findings: &[&Finding], memory: &mut Memory) -> Result<()> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let (_, mut knowledge) = check::round(opened, &mut UntilInodes);
+    let geometry = opened.source.layout().geometry.clone();
+    let mut free = |wanted: superblock::Wanted| workshop::take_run(&mut knowledge.claims, &geometry, wanted);
+    let (in_use, groups) = (opened.superblock.clone(), opened.groups.clone());
+    let mut ground = superblock::Ground { superblock: &in_use, groups: &groups, free: &mut free };
+    let overlay = &mut opened.source.overlay;
+    let mut outdated = false;
+    for finding in findings {
+        memory.is_new(finding);
+        let result = match &finding.problem {
+            Problem::Superblock(_) => superblock::apply(finding, overlay, &mut ground),
+            _ => groups::apply(finding, overlay, &mut ground),
+        };
+        outdated |= result.is_ok() && superblock::outdates_backups(finding);
+        memory.note(finding, result.as_ref());
+    }
     opened.source.refresh();
-    opened.reread()
+    if outdated { ext4kit_format::create::write_backups(&mut opened.source.overlay) } else { Ok(()) }
+}
+
+/// Hears nothing, and ends the check when it is known who has which blocks.
+struct UntilInodes;
+
+impl Observer for UntilInodes {
+    fn finding(&mut self, _finding: Finding) {}
+
+    fn stage_done(&mut self, stage: Stage) -> ControlFlow<()> {
+        if stage >= Stage::Inodes { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 /// Makes one repair. `gentle` is off where the gentle way was tried and did not help.
@@ -223,9 +261,12 @@ impl Memory {
             .is_some_and(|known| known.left || known.tries >= GENTLE_TRIES.saturating_mul(2))
     }
 
-    fn note_repaired(&mut self, finding: &Finding) {
-        if finding.verdict().grade > Grade::Note {
-            self.repaired = self.repaired.saturating_add(1);
+    /// Counts a repair that was made, or could not be.
+    fn note(&mut self, finding: &Finding, result: std::result::Result<&(), &Error>) {
+        match result {
+            Ok(()) if finding.verdict().grade > Grade::Note => self.repaired = self.repaired.saturating_add(1),
+            Ok(()) => {}
+            Err(_) => self.give_up(finding),
         }
     }
 
