@@ -9,7 +9,7 @@ use ext4kit_format::layout::Layout;
 use ext4kit_format::num::index;
 use ext4kit_format::tree::{group, inode, map};
 use ext4kit_format::txn::{BlockKind, Overlay, OverlayOptions, Transaction};
-use ext4kit_format::{BlockRun, InodeNumber, LogicalBlock, Place};
+use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, LogicalBlock, Place};
 
 use super::{Opened, descriptors};
 use crate::check::Options;
@@ -144,6 +144,13 @@ impl Opened {
         let scan = journal.scan(self.source.layout().geometry.blocks_count())?;
         journal.write_superblock(&journal.emptied(&scan))?;
         journal.blocks().flush()
+    }
+
+    /// The block of an internal journal's superblock, if there is one.
+    pub fn log_superblock(&self, options: &Options) -> Option<BlockNumber> {
+        self.superblock.journal_inode()?;
+        let blocks = self.log_blocks(options).ok()?;
+        blocks.locate(blocks.superblock_block())
     }
 
     /// A transaction that finds inodes although their descriptors were damaged.
