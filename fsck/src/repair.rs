@@ -86,6 +86,8 @@ pub enum Repair {
     },
     /// Build the directory's index anew.
     RebuildIndex,
+    /// Take the whole table of an inode's group for used, so that all of it is checked.
+    ReadWholeTable(InodeNumber),
     /// Make the root directory anew.
     CreateRoot,
     /// Make `/lost+found`.
@@ -132,6 +134,7 @@ impl fmt::Display for Repair {
             Self::SetEntryType { kind, .. } => write!(f, "set the entry's type to {kind}"),
             Self::AllocateBlock { logical } => write!(f, "allocate block {logical}"),
             Self::RebuildIndex => write!(f, "rebuild the index"),
+            Self::ReadWholeTable(inode) => write!(f, "check the whole table of inode {inode}"),
             Self::CreateRoot => write!(f, "make the root directory"),
             Self::CreateLostAndFound => write!(f, "make /lost+found"),
             Self::Reconnect(inode) => write!(f, "connect inode {inode} to /lost+found"),

@@ -84,6 +84,8 @@ pub struct Context<'a> {
     pub attribute_blocks: Vec<(BlockNumber, InodeNumber)>,
     /// Inode of a value, and the inode whose attribute it is.
     pub value_references: Vec<(InodeNumber, InodeNumber)>,
+    /// Inodes among them that hold a value, in order, once pass 1 is over.
+    pub values: Vec<InodeNumber>,
     /// What the root calls `lost+found`.
     pub lost_and_found: Option<InodeNumber>,
     /// Whether a regular file needs `large_file`.
@@ -120,6 +122,7 @@ impl<'a> Context<'a> {
             orphans: rustc_hash::FxHashSet::default(),
             attribute_blocks: Vec::new(),
             value_references: Vec::new(),
+            values: Vec::new(),
             lost_and_found: None,
             has_large_file: false,
             summary,
@@ -197,6 +200,11 @@ impl<'a> Context<'a> {
         if let Some(slot) = self.states.get_mut(index(inode.get().saturating_sub(1))) {
             *slot = state;
         }
+    }
+
+    /// Whether some attribute's value lies in an inode.
+    pub fn is_value(&self, inode: InodeNumber) -> bool {
+        self.values.binary_search(&inode).is_ok()
     }
 
     /// Counts a name of an inode; gives how many there were before.
