@@ -22,10 +22,7 @@ pub fn is_early(finding: &Finding) -> bool {
 
 /// Puts right what is early among the findings, in the overlay; gives what became of each. Copies are written again
 /// where they would contradict what they are copies of.
-pub fn put_right<'f>(
-    opened: &mut Opened,
-    wanted: &'f [Finding],
-) -> Result<Vec<(&'f Finding, Result<()>)>> {
+pub fn put_right<'f>(opened: &mut Opened, wanted: &'f [Finding]) -> Result<Vec<(&'f Finding, Result<()>)>> {
     let mut used = if wanted.iter().any(may_need_blocks) { Some(blocks_in_use(opened)) } else { None };
     let geometry = opened.source.layout().geometry.clone();
     let mut free = |wanted: Wanted| find_free(&geometry, used.as_mut()?, wanted);
@@ -85,7 +82,8 @@ fn find_free(geometry: &Geometry, used: &mut BitSet, wanted: Wanted) -> Option<B
     let clusters = wanted.blocks.div_ceil(1 << bits).max(1);
     // Near the group first, so that tables stay where they are read together.
     let near = (geometry.group_start(wanted.group).0 >> bits).clamp(first, end);
-    let start = run_of_absent(used, near, end, clusters).or_else(|| run_of_absent(used, first, end, clusters))?;
+    let start =
+        run_of_absent(used, near, end, clusters).or_else(|| run_of_absent(used, first, end, clusters))?;
     for cluster in start..start.saturating_add(clusters) {
         used.insert(cluster);
     }

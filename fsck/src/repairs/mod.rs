@@ -128,6 +128,7 @@ fn put_right(
     if wanted.iter().any(early::is_early) {
         // Everything else is found anew where these repairs leave it.
         for (finding, result) in early::put_right(opened, wanted)? {
+            memory.is_new(finding);
             match result {
                 Ok(()) => memory.note_repaired(finding),
                 Err(_) => memory.give_up(finding),
