@@ -95,7 +95,8 @@ pub fn find_superblocks(store: &dyn Store, progress: &mut dyn FnMut(u64, u64)) -
         // Holes hold nothing.
         match store.next_data(at).map_err(Error::io(Place::Bytes { offset: at, length: 0 }))? {
             Some(data) => {
-                let start = data.start.saturating_sub(data.start % wide(STEP));
+                let over = data.start.checked_rem(wide(STEP)).unwrap_or(0);
+                let start = data.start.saturating_sub(over);
                 at = at.max(start);
             }
             None => break,
