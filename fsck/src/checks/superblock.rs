@@ -244,7 +244,7 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
     let tables = geometry.leading_descriptor_blocks();
     let per_block = geometry.pointers_per_block();
     let copies: Vec<BlockNumber> =
-        geometry.groups().skip(1).filter_map(|group| geometry.superblock_copy(group)).collect();
+        geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group)).collect();
     let mut others: Vec<bool> = pointers.chunks_exact(4).map(|pointer| pointer != [0; 4]).collect();
     for reserved in 0..geometry.reserved_descriptor_blocks() {
         let slot = tables.saturating_add(reserved).checked_rem(per_block).unwrap_or(0);
