@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use ext4kit_format::GroupNumber;
+use ext4kit_format::create::write_backups;
 use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::disk::superblock::{MAGIC, PRIMARY_OFFSET, SIZE, Superblock, field_text, state};
 use ext4kit_format::error::{Error, Place, Result};
@@ -20,10 +21,11 @@ use ext4kit_format::txn::Overlay;
 use ext4kit_format::{BlockNumber, Defect, bytes};
 use serde::Serialize;
 
-use crate::finding::{Finding, GroupProblem, Problem, SuperblockProblem};
+use crate::finding::{Finding, Problem, SuperblockProblem};
 use crate::opening::Opened;
 use crate::opening::copies::same_shape;
-use crate::repairs::early;
+use crate::repairs::superblock::Ground;
+use crate::repairs::{groups, superblock};
 use crate::source::Source;
 
 /// Superblocks lie at multiples of this, in bytes: devices have sectors of so much.
@@ -303,12 +305,18 @@ pub fn rebuild(store: Arc<dyn Store>, lost: &Lost) -> Result<Rebuilt> {
     let why = "lost, and found by a search".to_owned();
     let problem = SuperblockProblem::CopyUsed { block: BlockNumber(block), why };
     findings.insert(0, Finding::new(Place::Superblock, problem));
-    // A table that is nowhere is for the check to tell.
-    findings
-        .retain(|finding| !matches!(finding.problem, Problem::Group(GroupProblem::InodeTableLost { .. })));
-    for (_, result) in early::put_right(&mut opened, &findings)? {
-        result?;
+    // Every place is known by now, so that nothing has to be moved.
+    let mut free = |_| None;
+    let mut ground = Ground { superblock: &opened.superblock, groups: &opened.groups, free: &mut free };
+    let overlay = &mut opened.source.overlay;
+    for finding in &findings {
+        match finding.problem {
+            Problem::Group(_) => groups::apply(finding, overlay, &mut ground)?,
+            _ => superblock::apply(finding, overlay, &mut ground)?,
+        }
     }
+    write_backups(overlay)?;
+    opened.source.refresh();
     Ok(Rebuilt { source: opened.source, findings })
 }
 

@@ -78,7 +78,7 @@ fn repaired(store: &MemoryStore) -> MemoryStore {
     if found.iter().any(superblock::outdates_backups) {
         write_backups(&mut opened.source.overlay).unwrap();
     }
-    opened.reread().unwrap();
+    opened.refresh().unwrap();
     let overlay = &mut opened.source.overlay;
     for at in overlay.seal().unwrap() {
         let change = overlay.change(at).unwrap().unwrap();

@@ -212,11 +212,8 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
         context.claims.claim(cluster);
     }
     if verdict.is_ok() {
-        // The block of pointers, and each reserved block with its copies.
         let geometry = context.geometry();
-        let copies = geometry.groups().filter(|group| geometry.has_superblock(*group)).count();
-        let reserved = u64::from(geometry.reserved_descriptor_blocks());
-        let blocks = reserved.saturating_mul(ext4kit_format::num::wide(copies)).saturating_add(1);
+        let blocks = resize_blocks(context, block);
         let stored = view.blocks_raw();
         let counted = blocks << geometry.block_bits().saturating_sub(9);
         if stored != counted && geometry.cluster_bits() == 0 {
@@ -226,6 +223,21 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
     if let Err(why) = verdict {
         context.find(place, Problem::ResizeInodeWrong { why });
     }
+}
+
+/// How many blocks the resize inode maps: the block of pointers, each block of a table that it names, and what that
+/// names in turn.
+fn resize_blocks(context: &Context<'_>, double: BlockNumber) -> u64 {
+    let named = |block: BlockNumber| -> Vec<u32> {
+        let bytes = context.source.block(block);
+        let words = bytes.map_or_else(|_| Vec::new(), |bytes| bytes.as_chunks::<4>().0.to_vec());
+        words.into_iter().map(u32::from_le_bytes).filter(|pointer| *pointer != 0).collect()
+    };
+    let lists = named(double);
+    lists.iter().fold(1u64, |sum, list| {
+        let copies = named(BlockNumber((*list).into())).len();
+        sum.saturating_add(1).saturating_add(ext4kit_format::num::wide(copies))
+    })
 }
 
 fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber) -> Result<(), String> {
@@ -245,16 +257,6 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
     let per_block = geometry.pointers_per_block();
     let copies: Vec<BlockNumber> =
         geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group)).collect();
-    let mut others: Vec<bool> = pointers.chunks_exact(4).map(|pointer| pointer != [0; 4]).collect();
-    for reserved in 0..geometry.reserved_descriptor_blocks() {
-        let slot = tables.saturating_add(reserved).checked_rem(per_block).unwrap_or(0);
-        if let Some(other) = others.get_mut(index(slot)) {
-            *other = false;
-        }
-    }
-    if let Some(slot) = others.iter().position(|other| *other) {
-        return Err(format!("pointer {slot} leads to a block that is not reserved"));
-    }
     for reserved in 0..geometry.reserved_descriptor_blocks() {
         let number = tables.saturating_add(reserved);
         let slot = number.checked_rem(per_block).unwrap_or(0);

@@ -113,7 +113,7 @@ impl Opened {
 
     /// Takes superblock and descriptors from the overlay, after repairs of them were made there. A repair that was
     /// declined leaves what is in use as it was.
-    pub fn reread(&mut self) -> Result<()> {
+    pub fn refresh(&mut self) -> Result<()> {
         self.source.refresh();
         let block = self.source.layout().geometry.superblock_block();
         if self.source.overlay.change(block)?.is_some()

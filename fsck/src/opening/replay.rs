@@ -9,7 +9,7 @@ use ext4kit_format::layout::Layout;
 use ext4kit_format::num::index;
 use ext4kit_format::tree::{group, inode, map};
 use ext4kit_format::txn::{BlockKind, Overlay, OverlayOptions, Transaction};
-use ext4kit_format::{BlockRun, InodeNumber, LogicalBlock, Place};
+use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, LogicalBlock, Place};
 
 use super::{Opened, descriptors};
 use crate::check::Options;
@@ -133,6 +133,24 @@ impl Opened {
                 .log_blocks(options)
                 .and_then(|blocks| Journal::open(blocks).map_err(damaged))
                 .is_ok_and(|journal| journal.superblock().s_start.get() != 0)
+    }
+
+    /// Makes the log empty on its device, after what it held was written in place.
+    pub fn empty_log(&self, options: &Options) -> Result<()> {
+        let invalid = |problem: JournalProblem| {
+            Error::Invalid(Finding::new(Place::JournalBlock(0), problem).to_string())
+        };
+        let journal = Journal::open(self.log_blocks(options).map_err(invalid)?)?;
+        let scan = journal.scan(self.source.layout().geometry.blocks_count())?;
+        journal.write_superblock(&journal.emptied(&scan))?;
+        journal.blocks().flush()
+    }
+
+    /// The block of an internal journal's superblock, if there is one.
+    pub fn log_superblock(&self, options: &Options) -> Option<BlockNumber> {
+        self.superblock.journal_inode()?;
+        let blocks = self.log_blocks(options).ok()?;
+        blocks.locate(blocks.superblock_block())
     }
 
     /// A transaction that finds inodes although their descriptors were damaged.

@@ -1,17 +1,16 @@
 //! Single fields, flags and checksums of inodes, and inodes that have to go.
 
 use ext4kit_format::bytes::le32;
-use ext4kit_format::disk::features::Incompat;
 use ext4kit_format::disk::inode::{HEAD_SIZE, Inode, InodeFlags, MAP_SIZE};
 use ext4kit_format::disk::xattr::{self, NameIndex};
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::num::{high32, index, low16, low32, wide};
-use ext4kit_format::tree::{group, inode};
+use ext4kit_format::tree::inode;
 use ext4kit_format::txn::Transaction;
 use ext4kit_format::{InodeNumber, Place};
 
 use super::workshop::{Whole, Workshop};
-use super::{attributes, connect, maps};
+use super::{attributes, connect, maps, superblock};
 use crate::repair::Repair;
 
 /// The inode that a place lies in.
@@ -33,13 +32,7 @@ pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair) -> Result<
     match repair {
         Repair::ClearInode(number) => return clear_inode(shop, *number),
         Repair::CreateRoot => return connect::create_root(shop),
-        Repair::SetFeature("ea_inode") => {
-            return group::update_superblock(shop, |superblock| {
-                let mut features = superblock.features();
-                features.incompat |= Incompat::EA_INODE;
-                superblock.set_features(features);
-            });
-        }
+        Repair::SetFeature(name) => return superblock::switch(shop.overlay(), name, true, |_| ()),
         Repair::Truncate { .. } => return shorten_inline(shop, inode_of(place)?),
         _ => {}
     }
@@ -128,6 +121,11 @@ fn shorten_inline(shop: &mut Workshop<'_>, number: InodeNumber) -> Result<()> {
         return Ok(());
     }
     let mut inode = inode::read_unverified(shop, number)?;
+    if inode.view().extra_size() == Some(0) {
+        // Without extra fields there is no room for attributes behind them.
+        let size = likely_extra_size(&inode);
+        inode.set_extra_size(size);
+    }
     let mut kept = attributes::sound_in_inode(&inode);
     kept.retain(|attribute| !(attribute.index == NameIndex::SYSTEM && attribute.name == b"data"));
     kept.push(xattr::Attribute {

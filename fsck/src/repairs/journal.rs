@@ -11,8 +11,8 @@ use ext4kit_format::txn::{BlockKind, Transaction, create};
 use ext4kit_format::{BlockRun, InodeNumber, LogicalBlock, Place};
 use rustc_hash::FxHashSet;
 
-use super::fields;
 use super::workshop::Workshop;
+use super::{fields, superblock};
 use crate::repair::Repair;
 
 /// Puts a problem of the journal or of orphans right.
@@ -30,18 +30,10 @@ pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair) -> Result<
 }
 
 fn clear_feature(shop: &mut Workshop<'_>, name: &str) -> Result<()> {
-    group::update_superblock(shop, |superblock| {
-        let mut features = superblock.features();
-        match name {
-            "needs_recovery" => features.incompat.remove(Incompat::RECOVER),
-            "orphan_file" => {
-                features.compat.remove(Compat::ORPHAN_FILE);
-                superblock.s_orphan_file_inum.set(0);
-            }
-            "orphan_present" => features.ro_compat.remove(RoCompat::ORPHAN_PRESENT),
-            _ => {}
+    superblock::switch(shop.overlay(), name, false, |superblock| {
+        if name == "orphan_file" {
+            superblock.s_orphan_file_inum.set(0);
         }
-        superblock.set_features(features);
     })
 }
 

@@ -3,8 +3,7 @@
 //! | room | what it puts right |
 //! | --- | --- |
 //! | [`workshop`] | where all of them work, and how they get free blocks and inodes |
-//! | [`early`] | the first stage, which everything else stands on |
-//! | [`superblock`], [`groups`] | superblock, protection block, resize inode, backups; descriptors and where they lead |
+//! | [`superblock`], [`groups`] | superblock, protection block, resize inode, backups; descriptors and where tables lie |
 //! | [`fields`] | single fields, flags and checksums of inodes |
 //! | [`maps`] | block maps, extent trees, blocks with more than one owner |
 //! | [`attributes`] | extended attributes |
@@ -12,6 +11,7 @@
 //! | [`connect`] | the root, `/lost+found`, and what no name leads to |
 //! | [`bitmaps`] | bitmaps and the counts that sum them up |
 //! | [`journal`] | journal and orphans |
+//! | [`jobs`] | no repairs: what is done on request when nothing is wrong any more |
 //!
 //! The check runs stage by stage over an overlay. At the end of a stage the repairs that the judge wants are made in
 //! the overlay, and the check begins anew: each stage is only believed when those before it have nothing to say, and
@@ -21,9 +21,9 @@ pub mod attributes;
 pub mod bitmaps;
 pub mod connect;
 pub mod directories;
-pub mod early;
 pub mod fields;
 pub mod groups;
+pub mod jobs;
 pub mod journal;
 pub mod maps;
 pub mod superblock;
@@ -32,8 +32,9 @@ pub mod workshop;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
-use ext4kit_format::GroupNumber;
+use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::error::{Error, Result};
+use ext4kit_format::{Defect, GroupNumber, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::{self, Observer, Stage, Summary};
@@ -42,6 +43,7 @@ use crate::finding::{Finding, Grade, MapProblem, Problem};
 use crate::opening::Opened;
 use crate::repair::Repair;
 
+use jobs::Jobs;
 use workshop::Workshop;
 
 /// How often the check begins anew at most. Damage is usually gone after four or five rounds; an image on which repairs
@@ -82,6 +84,8 @@ pub struct Repaired {
     pub repaired: u64,
     /// Errors that were left, or could not be put right.
     pub left: u64,
+    /// Files that were changed on request.
+    pub changed: u64,
     /// Whether the judge ended it.
     pub stopped: bool,
     /// How often the check ran.
@@ -89,9 +93,15 @@ pub struct Repaired {
 }
 
 /// Checks an opened filesystem and puts right what the judge wants, in the opened overlay alone.
-pub fn repair(opened: &mut Opened, now: u32, judge: &mut dyn Judge) -> Result<Repaired> {
+pub fn repair(opened: &mut Opened, now: u32, jobs: Jobs, judge: &mut dyn Judge) -> Result<Repaired> {
     let mut memory = Memory::default();
     let mut outcome = Repaired::default();
+    let mut jobs_left = true;
+    if jobs.unshare && opened.superblock.features().ro_compat.contains(RoCompat::SHARED_BLOCKS) {
+        superblock::switch(&mut opened.source.overlay, "shared_blocks", false, |_| ())?;
+        opened.refresh()?;
+        outcome.changed = 1;
+    }
     loop {
         outcome.rounds = outcome.rounds.saturating_add(1);
         memory.round = outcome.rounds;
@@ -100,18 +110,44 @@ pub fn repair(opened: &mut Opened, now: u32, judge: &mut dyn Judge) -> Result<Re
         for finding in early {
             collector.finding(finding);
         }
-        let (summary, knowledge) = check::round(opened, &mut collector);
+        let (summary, mut knowledge) = check::round(opened, &mut collector);
         let Collector { wanted, stopped, .. } = collector;
         outcome.summary = summary;
         outcome.stopped = stopped;
-        if stopped || wanted.is_empty() {
+        if stopped {
             break;
+        }
+        if wanted.is_empty() {
+            let new_journal = memory.journal_given_up;
+            if !std::mem::take(&mut jobs_left) || (jobs == Jobs::default() && !new_journal) {
+                break;
+            }
+            let superblock = opened.superblock.clone();
+            let mut workshop = Workshop::new(&mut opened.source, &mut knowledge, &superblock, now);
+            let changed = jobs::run(&mut workshop, jobs, new_journal)?;
+            if changed == 0 {
+                break;
+            }
+            outcome.changed = outcome.changed.saturating_add(changed);
+            // What follows from the jobs is nobody's damage.
+            memory.quiet = true;
+            opened.source.overlay.seal()?;
+            opened.refresh()?;
+            continue;
         }
         if outcome.rounds >= MOST_ROUNDS {
             wanted.iter().for_each(|finding| memory.give_up(finding));
             break;
         }
         put_right(opened, knowledge, (now, &wanted), &mut memory)?;
+        if memory.groundless {
+            // Without every table, what hangs from the missing one would look like damage.
+            let text = "a bitmap or table of inodes has no place, and there is no room for one";
+            return Err(Error::Corrupt {
+                place: Place::Superblock,
+                defect: Defect::Contradiction(text.to_owned()),
+            });
+        }
     }
     outcome.repaired = memory.repaired;
     outcome.left = memory.left;
@@ -125,38 +161,63 @@ fn put_right(
     (now, wanted): (u32, &[Finding]),
     memory: &mut Memory,
 ) -> Result<()> {
-    if wanted.iter().any(early::is_early) {
-        // Everything else is found anew where these repairs leave it.
-        for (finding, result) in early::put_right(opened, wanted)? {
-            memory.is_new(finding);
-            match result {
-                Ok(()) => memory.note_repaired(finding),
-                Err(_) => memory.give_up(finding),
-            }
-        }
-        return Ok(());
-    }
+    let is_ground =
+        |finding: &&Finding| matches!(finding.problem, Problem::Superblock(_) | Problem::Group(_));
+    let (ground, rest): (Vec<&Finding>, Vec<&Finding>) = wanted.iter().partition(is_ground);
+    lay_ground(opened, &ground, memory)?;
     let superblock = opened.superblock.clone();
     let mut workshop = Workshop::new(&mut opened.source, &mut knowledge, &superblock, now);
-    let shared = |finding: &Finding| matches!(finding.problem, Problem::Map(MapProblem::Shared { .. }));
-    let results = if wanted.iter().all(shared) {
-        maps::clone_shared(&mut workshop, wanted)
+    let shared = |finding: &&Finding| matches!(finding.problem, Problem::Map(MapProblem::Shared { .. }));
+    let results = if rest.iter().all(shared) {
+        maps::clone_shared(&mut workshop, &rest)
     } else {
         let mut groups = FxHashSet::default();
-        wanted
-            .iter()
+        rest.iter()
             .map(|finding| apply(&mut workshop, finding, (memory.is_new(finding), &mut groups)))
             .collect()
     };
-    for (finding, result) in wanted.iter().zip(results) {
-        match result {
-            Ok(()) => memory.note_repaired(finding),
-            Err(_) => memory.give_up(finding),
-        }
+    for (finding, result) in rest.iter().zip(results) {
+        memory.note(finding, result.as_ref());
     }
     opened.source.overlay.seal()?;
+    opened.refresh()
+}
+
+/// Repairs superblock and descriptors. Where something has to be moved, the inodes are read first: nobody else can tell
+/// which blocks are free.
+fn lay_ground(opened: &mut Opened, findings: &[&Finding], memory: &mut Memory) -> Result<()> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let (_, mut knowledge) = check::round(opened, &mut UntilInodes);
+    let geometry = opened.source.layout().geometry.clone();
+    let mut free = |wanted: superblock::Wanted| workshop::take_run(&mut knowledge.claims, &geometry, wanted);
+    let (in_use, groups) = (opened.superblock.clone(), opened.groups.clone());
+    let mut ground = superblock::Ground { superblock: &in_use, groups: &groups, free: &mut free };
+    let overlay = &mut opened.source.overlay;
+    let mut outdated = false;
+    for finding in findings {
+        memory.is_new(finding);
+        let result = match &finding.problem {
+            Problem::Superblock(_) => superblock::apply(finding, overlay, &mut ground),
+            _ => groups::apply(finding, overlay, &mut ground),
+        };
+        outdated |= result.is_ok() && superblock::outdates_backups(finding);
+        memory.note(finding, result.as_ref());
+    }
     opened.source.refresh();
-    opened.reread()
+    if outdated { ext4kit_format::create::write_backups(&mut opened.source.overlay) } else { Ok(()) }
+}
+
+/// Hears nothing, and ends the check when it is known who has which blocks.
+struct UntilInodes;
+
+impl Observer for UntilInodes {
+    fn finding(&mut self, _finding: Finding) {}
+
+    fn stage_done(&mut self, stage: Stage) -> ControlFlow<()> {
+        if stage >= Stage::Inodes { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 /// Makes one repair. `gentle` is off where the gentle way was tried and did not help.
@@ -180,7 +241,6 @@ fn apply(
         Problem::Connect(_) => connect::apply(shop, place, &repair),
         Problem::Bitmap(_) => bitmaps::apply(shop, place, &repair, groups),
         Problem::Journal(_) => journal::apply(shop, place, &repair),
-        // The first stage is put right before anything else, by itself.
         Problem::Superblock(_) | Problem::Group(_) => Err(Error::Unsupported(format!("{place}: {repair}"))),
     }
 }
@@ -208,6 +268,12 @@ struct Memory {
     passes: FxHashSet<u8>,
     repaired: u64,
     left: u64,
+    /// Whether a part of the fixed metadata could not be placed.
+    groundless: bool,
+    /// Whether the journal was given up.
+    journal_given_up: bool,
+    /// Whether what is found is put right without a word.
+    quiet: bool,
 }
 
 fn digest(finding: &Finding, with_text: bool) -> u64 {
@@ -240,9 +306,20 @@ impl Memory {
             .is_some_and(|known| known.left || known.tries >= GENTLE_TRIES.saturating_mul(2))
     }
 
-    fn note_repaired(&mut self, finding: &Finding) {
-        if finding.verdict().grade > Grade::Note {
-            self.repaired = self.repaired.saturating_add(1);
+    /// Counts a repair that was made, or could not be.
+    fn note(&mut self, finding: &Finding, result: std::result::Result<&(), &Error>) {
+        let repair = finding.verdict().repair;
+        self.journal_given_up |= result.is_ok() && repair == Some(Repair::RecreateJournal);
+        match result {
+            Ok(()) if self.quiet => {}
+            Ok(()) if finding.verdict().grade > Grade::Note => {
+                self.repaired = self.repaired.saturating_add(1)
+            }
+            Ok(()) => {}
+            Err(_) => {
+                self.groundless |= matches!(repair, Some(Repair::Relocate(_)));
+                self.give_up(finding);
+            }
         }
     }
 
@@ -273,6 +350,7 @@ impl Observer for Collector<'_, '_> {
         let first = !self.memory.told.contains_key(&key);
         let decision = match self.memory.told.get(&key).copied() {
             Some(decision) => decision,
+            None if self.memory.quiet => Decision::Repair,
             None => self.judge.judge(&finding),
         };
         self.memory.told.insert(key, decision);

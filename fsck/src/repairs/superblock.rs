@@ -108,7 +108,7 @@ fn follow(overlay: &mut Overlay) -> Result<()> {
 }
 
 /// Turns a feature on or off, and changes what goes with it.
-fn switch(overlay: &mut Overlay, name: &str, on: bool, also: impl FnOnce(&mut Superblock)) -> Result<()> {
+pub fn switch(overlay: &mut Overlay, name: &str, on: bool, also: impl FnOnce(&mut Superblock)) -> Result<()> {
     let feature = Feature::from_name(name)
         .ok_or_else(|| Error::Invalid(format!("there is no feature named {name}")))?;
     group::update_superblock(overlay, |superblock| {
@@ -142,7 +142,12 @@ fn set_field(superblock: &mut Superblock, field: &str, value: u64) -> bool {
         "s_first_data_block" => superblock.s_first_data_block.set(low32(value)),
         "s_log_cluster_size" => superblock.s_log_cluster_size.set(low32(value)),
         "s_clusters_per_group" => superblock.s_clusters_per_group.set(low32(value)),
-        "s_rev_level" => set_revision(superblock, low32(value)),
+        "s_rev_level" => {
+            // What the later revision reads from fields is fixed in the first one.
+            superblock.s_inode_size.set(superblock.inode_size());
+            superblock.s_first_ino.set(superblock.first_inode());
+            superblock.s_rev_level.set(low32(value));
+        }
         "s_first_ino" => superblock.s_first_ino.set(low32(value)),
         "s_desc_size" => superblock.s_desc_size.set(low16(low32(value))),
         "s_reserved_gdt_blocks" => superblock.s_reserved_gdt_blocks.set(low16(low32(value))),
@@ -160,15 +165,6 @@ fn set_field(superblock: &mut Superblock, field: &str, value: u64) -> bool {
         _ => return false,
     }
     true
-}
-
-/// Stores the revision. What the original one fixes has to be stored for a later one.
-fn set_revision(superblock: &mut Superblock, revision: u32) {
-    if superblock.is_original_revision() {
-        superblock.s_inode_size.set(superblock.inode_size());
-        superblock.s_first_ino.set(superblock.first_inode());
-    }
-    superblock.s_rev_level.set(revision);
 }
 
 /// Makes the protection block anew, saying that nobody uses the filesystem.

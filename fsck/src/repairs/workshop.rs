@@ -5,6 +5,7 @@
 
 use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::error::{Error, Result};
+use ext4kit_format::geometry::Geometry;
 use ext4kit_format::layout::Layout;
 use ext4kit_format::num::{index, wide};
 use ext4kit_format::tree::alloc;
@@ -12,6 +13,8 @@ use ext4kit_format::txn::{Block, BlockKind, BlockRequest, Overlay, Transaction};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, InodeNumber};
 use rustc_hash::FxHashSet;
 
+use super::superblock::Wanted;
+use crate::checks::claims::Claims;
 use crate::checks::context::{Knowledge, known};
 use crate::checks::maps::View;
 use crate::source::Source;
@@ -189,5 +192,24 @@ impl Transaction for Workshop<'_> {
 
     fn ensure_credits(&mut self, blocks: u32) -> Result<()> {
         self.source.overlay.ensure_credits(blocks)
+    }
+}
+
+/// A run of free blocks as long as wanted, and counted as used from then on.
+pub fn take_run(claims: &mut Claims, geometry: &Geometry, wanted: Wanted) -> Option<BlockNumber> {
+    let bits = geometry.cluster_bits();
+    let end = wanted.within.start.0.saturating_add(wanted.within.length).min(geometry.blocks_count()) >> bits;
+    let count = wanted.blocks.div_ceil(1 << bits).max(1);
+    let mut from = claims.cluster(wanted.within.start.0.max(geometry.first_data_block().0));
+    loop {
+        let start = claims.used.next_absent(from, end)?;
+        let next = claims.used.next(start).unwrap_or(end).min(end);
+        if next.saturating_sub(start) >= count {
+            for cluster in start..start.saturating_add(count) {
+                claims.used.insert(cluster);
+            }
+            return Some(BlockNumber((start << bits).max(geometry.first_data_block().0)));
+        }
+        from = next;
     }
 }
