@@ -5,6 +5,7 @@ use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
 use ext4kit_format::disk::group_desc::GroupDescriptor;
 use ext4kit_format::disk::inode::{FileKind, InodeView};
 use ext4kit_format::disk::mmp;
+use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::num::index;
 use ext4kit_format::{BlockNumber, Defect, GroupNumber, InodeNumber, Place};
 
@@ -79,7 +80,10 @@ fn backups(context: &Context<'_>, found: &mut Vec<Problem>) {
     let held = context.source.store().size() >> geometry.block_bits();
     for group in geometry.backup_groups().into_iter().take(MOST_BACKUPS) {
         let Some(block) = geometry.superblock_copy(group).filter(|block| block.0 < held) else { continue };
-        let why = match copies::copy_at(context.source.store().as_ref(), block, geometry.block_size()) {
+        let stored = context.source.block(block).ok().and_then(|bytes| Superblock::parse(&bytes).ok());
+        let store = context.source.store().as_ref();
+        let copy = stored.and_then(|stored| copies::judge(store, stored, block, geometry.block_size()));
+        let why = match copy {
             Some(copy) if copies::same_shape(&copy.superblock, context.superblock) => continue,
             Some(_) => "it describes another filesystem",
             None => "it is no sound superblock",
@@ -252,7 +256,7 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
     let tables = geometry.leading_descriptor_blocks();
     let per_block = geometry.pointers_per_block();
     let copies: Vec<BlockNumber> =
-        geometry.groups().skip(1).filter_map(|group| geometry.superblock_copy(group)).collect();
+        geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group)).collect();
     for reserved in 0..geometry.reserved_descriptor_blocks() {
         let number = tables.saturating_add(reserved);
         let slot = number.checked_rem(per_block).unwrap_or(0);

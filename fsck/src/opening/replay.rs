@@ -89,7 +89,7 @@ impl Opened {
         if journal.fast_commits(scan.next()).is_ok_and(|fast| !fast.commits.is_empty()) {
             self.findings.push(Finding::new(Place::JournalBlock(0), JournalProblem::FastCommitsWaiting {}));
         }
-        self.reread(done.written)
+        self.reread_replayed(done.written)
     }
 
     /// Where the journal's blocks lie: in the filesystem, or on the device that was given.
@@ -174,7 +174,7 @@ impl Opened {
     }
 
     /// After a replay, superblock and descriptors are what the journal made of them.
-    fn reread(&mut self, written: u64) -> Result<u64, JournalProblem> {
+    fn reread_replayed(&mut self, written: u64) -> Result<u64, JournalProblem> {
         self.source.refresh();
         let block = self.source.layout().geometry.superblock_block();
         let replayed = self.source.overlay.change(block).is_ok_and(|change| change.is_some());
