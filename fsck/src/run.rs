@@ -311,19 +311,18 @@ impl Run<'_> {
         if opened.source.overlay.is_unchanged() && !(clean && due) {
             return Ok(());
         }
-        writing::record(opened, clean, now)
-            .and_then(|()| match &self.options.undo {
-                Some(path) => writing::commit_with_undo(
-                    opened,
-                    (&self.settings, Path::new(path)),
-                    (redo_log, self.device.name.offset),
-                ),
-                None => {
-                    let how = (redo_log, !outcome.journal_given_up);
-                    writing::commit(&self.device.store, &mut opened.source.overlay, how, now).map(|_| ())
-                }
-            })
-            .map_err(|error| self.failed(&error))
+        let store = &self.device.store;
+        let commit = |opened: &mut Opened| {
+            writing::record(opened, clean, now)?;
+            if let Some(path) = &self.options.undo {
+                let path = Path::new(path);
+                let log = (redo_log, self.device.name.offset);
+                return writing::commit_with_undo(opened, (&self.settings, path), log);
+            }
+            let how = (redo_log, !outcome.journal_given_up);
+            writing::commit(store, &mut opened.source.overlay, how, now).map(|_| ())
+        };
+        commit(opened).map_err(|error| self.failed(&error))
     }
 }
 
