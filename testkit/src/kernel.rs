@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ext4kit_format::store::Store;
 
@@ -13,8 +14,8 @@ use crate::oracle;
 use crate::skip;
 use crate::tree::Tree;
 
-/// How often a mount is tried where others take loop devices at the same time.
-const ATTEMPTS: u32 = 10;
+/// How long a mount or its end is tried where others are in the way at the same time.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The tree that the kernel sees in a copy of a store, mounted read-only, or what it said against mounting it.
 /// `None` where no loop mount can be made, after [`skip::missing`].
@@ -70,19 +71,9 @@ struct Mounted<'a>(&'a Path);
 impl<'a> Mounted<'a> {
     fn new(image: &Path, point: &'a Path, options: &str) -> Result<Self, String> {
         // Two mounts at once may go for the same free loop device; the one that comes second tries again.
-        for attempt in 1.. {
-            let mut command = Command::new("mount");
-            command.args(["-t", "ext4", "-o", options]).arg(image).arg(point);
-            let output = command.output().map_err(|error| error.to_string())?;
-            if output.status.success() {
-                break;
-            }
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            if attempt == ATTEMPTS || !said.contains("loop device") {
-                return Err(said);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", options]).arg(image).arg(point);
+        insistently(&mut command, &["loop device"])?;
         Ok(Self(point))
     }
 
@@ -102,11 +93,23 @@ impl Drop for Mounted<'_> {
 }
 
 fn unmount(point: &Path) -> Result<(), String> {
-    let output = Command::new("umount").arg(point).output().map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    // A child that another thread starts at this moment holds, until it runs its program, the files that were open here.
+    insistently(Command::new("umount").arg(point), &["busy"])
+}
+
+/// Runs a command until it succeeds, fails with other words than those of a passing state, or fails for too long.
+fn insistently(command: &mut Command, passing: &[&str]) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        let output = command.env("LC_ALL", "C").output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if begun.elapsed() > PATIENCE || !passing.iter().any(|word| said.contains(word)) {
+            return Err(said);
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
