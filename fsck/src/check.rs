@@ -3,18 +3,19 @@
 //! 0 superblock, descriptors, journal; 1 inodes and their blocks; 2 directories; 3 connectivity; 4 link counts; 5
 //! bitmaps and summaries. Findings come in an order that depends on the image alone.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ext4kit_format::BlockNumber;
 use ext4kit_format::error::Result;
 use ext4kit_format::store::Store;
 
-use crate::checks::context::Context;
+use crate::checks::context::{Context, Knowledge};
 use crate::checks::{
     bitmaps, claims, connect, directories, groups, inodes, journal, links, shared, superblock,
 };
 use crate::finding::{Finding, Grade, Problem, SuperblockProblem};
-use crate::opening;
+use crate::opening::{self, Opened};
 
 /// How to check.
 #[derive(Clone)]
@@ -95,6 +96,31 @@ pub trait Observer {
 
     /// So much of the pass is done.
     fn progress(&mut self, _pass: u8, _current: u64, _maximum: u64) {}
+
+    /// A stage is over, and all its findings were told. Whether the check goes on: a repair stops here, puts right what
+    /// the stage found, and begins anew.
+    fn stage_done(&mut self, _stage: Stage) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// The stages of a check. What a stage finds is put right before a later one is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Superblock, descriptors, fixed metadata, journal, orphans.
+    Superblock,
+    /// Inodes and what they map.
+    Inodes,
+    /// Blocks with more than one owner.
+    Shared,
+    /// The blocks and entries of directories.
+    Directories,
+    /// The way of every directory to the root.
+    Connectivity,
+    /// Link and reference counts.
+    Links,
+    /// Bitmaps and what sums them up.
+    Bitmaps,
 }
 
 struct Callback<'a>(&'a mut dyn FnMut(Finding));
@@ -125,23 +151,52 @@ pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn O
         context.summary.stopped = true;
         return Ok(context.finish());
     }
-    superblock::check(&mut context);
-    groups::check(&mut context);
-    claims::claim_metadata(&mut context);
-    superblock::check_resize_inode(&mut context);
-    journal::check(&mut context);
-    context.begin(1);
-    inodes::check(&mut context);
-    shared::check(&mut context);
-    context.begin(2);
-    directories::check(&mut context);
-    context.begin(3);
-    connect::check(&mut context);
-    context.begin(4);
-    links::check(&mut context);
-    context.begin(5);
-    bitmaps::check(&mut context);
+    passes(&mut context);
     Ok(context.finish())
+}
+
+/// Checks an opened filesystem once, until the observer stops it; gives what was learnt for the repairs to work with.
+pub fn round(opened: &Opened, observer: &mut dyn Observer) -> (Summary, Knowledge) {
+    let mut context = Context::new(opened, observer);
+    passes(&mut context);
+    context.part()
+}
+
+type Pass = fn(&mut Context<'_>);
+
+/// What a stage does, and the number of the pass that begins with it.
+const STAGES: [(Stage, u8, &[Pass]); 7] = [
+    (
+        Stage::Superblock,
+        0,
+        &[
+            superblock::check,
+            groups::check,
+            claims::claim_metadata,
+            superblock::check_resize_inode,
+            journal::check,
+        ],
+    ),
+    (Stage::Inodes, 1, &[inodes::check]),
+    (Stage::Shared, 0, &[shared::check]),
+    (Stage::Directories, 2, &[directories::check]),
+    (Stage::Connectivity, 3, &[connect::check]),
+    (Stage::Links, 4, &[links::check]),
+    (Stage::Bitmaps, 5, &[bitmaps::check]),
+];
+
+fn passes(context: &mut Context<'_>) {
+    for (stage, pass, checks) in STAGES {
+        if pass > 0 {
+            context.begin(pass);
+        }
+        for check in checks {
+            check(context);
+        }
+        if context.stage_done(stage).is_break() {
+            return;
+        }
+    }
 }
 
 impl Summary {

@@ -74,6 +74,9 @@ pub struct Options {
     /// Write an undo file
     #[arg(short = 'z', value_name = "FILE")]
     pub undo: Option<OsString>,
+    /// What to repair: safe, no-data-loss or all
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
     /// Answer as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,25 +1,30 @@
 //! All of it in order: options, device, the rule of when a check may be left out, the check, the last lines.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ext4kit_cli::device::{Device, DeviceName};
 use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
 use ext4kit_cli::progress::{Completion, Progress, Silent};
 use ext4kit_cli::size::parse_number;
 use ext4kit_cli::{arguments, report as output, time};
-use ext4kit_format::BlockNumber;
 use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
 use ext4kit_format::store::{Access, Store};
+use ext4kit_format::{BlockNumber, commit};
 
-use crate::check::{self, Summary, check_with};
+use crate::check;
+use crate::opening::{self, Opened};
 use crate::options::Options;
+use crate::policy::Policy;
+use crate::repairs::{self, Repaired};
 use crate::report::{Answer, Printer, SCHEMA, last_line, say, verbose_lines};
+use crate::writing::{self, Recovery};
 
 const PROGRAM: &str = "fsck";
 
@@ -106,86 +111,183 @@ fn check_settings(options: &Options) -> Result<check::Options, Failure> {
 
 fn examine(options: &Options) -> Result<FsckExit, Failure> {
     check_options(options)?;
+    let policy = policy(options)?;
     let settings = check_settings(options)?;
     let Some(typed) = &options.device else { return Err(Failure::usage("", "no device was named")) };
+    let access = if policy == Policy::No { Access::ReadOnly } else { Access::ReadWrite };
     let begun = Instant::now();
-    let device = DeviceName::parse(typed)?.open(Access::ReadOnly, options.no)?;
-    let name = device.name.typed.clone();
-    if !options.force && settings.superblock.is_none() {
-        match reason_to_check(&device)? {
-            None => return Ok(skipped(options, &device, &name)),
-            Some(reason) if !options.json => say(&format!("{name} {reason}, check forced.")),
-            Some(_) => {}
-        }
-    }
-    let progress: Box<dyn Progress> = match &options.completion {
-        Some(argument) => {
-            let wrong = || Failure::usage("-C", format!("`{argument}` is no descriptor"));
-            let completion = Completion::parse(argument).ok_or_else(wrong)?;
-            let failed = |error: io::Error| Failure::new(FailureKind::Io, "-C", error.to_string());
-            completion.start(&name).map_err(failed)?.0
-        }
-        None => Box::new(Silent),
-    };
-    let mut printer = Printer {
-        device: &name,
-        preen: options.preen,
-        json: options.json,
-        findings: Vec::new(),
-        progress: progress.as_ref(),
-    };
-    let outcome = check_with(device.store.clone(), &settings, &mut printer);
-    progress.clear();
-    let summary = outcome.map_err(|error| Failure::from_error(&name, &error))?;
-    let exit = exit_of(options, &summary);
-    if options.json {
-        let answer = Answer {
-            device: name.clone(),
-            clean: summary.errors == 0,
-            skipped: false,
-            findings: std::mem::take(&mut printer.findings),
-            inodes_used: summary.inodes_used,
-            inodes_total: summary.inodes_total,
-            blocks_used: summary.blocks_used,
-            blocks_total: summary.blocks_total,
-            exit_code: exit.bits(),
-        };
-        output::json(SCHEMA, &answer)
-            .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()))?;
-        return Ok(exit);
-    }
-    conclude(options, &name, &summary);
-    if options.timing > 0 {
+    let device = DeviceName::parse(typed)?.open(access, options.no)?;
+    let run = Run { options, policy, device: &device, name: device.name.typed.clone(), settings };
+    let exit = run.all()?;
+    if options.timing > 0 && !options.json {
         say(&format!("elapsed time: {:.2} s", begun.elapsed().as_secs_f64()));
     }
     Ok(exit)
 }
 
-/// The last lines of a check.
-fn conclude(options: &Options, name: &str, summary: &Summary) {
-    if summary.errors > 0 {
-        if options.preen {
+/// Who decides about repairs.
+fn policy(options: &Options) -> Result<Policy, Failure> {
+    let named = match options.policy.as_deref() {
+        None => None,
+        Some("safe") => Some(Policy::Safe),
+        Some("no-data-loss") => Some(Policy::NoDataLoss),
+        Some("all") => Some(Policy::Yes),
+        Some(other) => {
+            let text = format!("`{other}` is no policy; there are safe, no-data-loss and all");
+            return Err(Failure::usage("--policy", text));
+        }
+    };
+    if named.is_some() && (options.preen || options.yes || options.no) {
+        return Err(Failure::usage("--policy", "it takes the place of -p, -n and -y"));
+    }
+    Ok(match named {
+        Some(policy) => policy,
+        None if options.no => Policy::No,
+        None if options.preen => Policy::Preen,
+        None if options.yes => Policy::Yes,
+        None if io::stdin().is_terminal() && io::stdout().is_terminal() && !options.json => Policy::Ask,
+        None => {
+            let text = "somebody has to be asked, but this is no terminal; give -p, -n, -y or --policy";
+            return Err(Failure::new(FailureKind::Invalid, "", text));
+        }
+    })
+}
+
+/// One run of the program over one device.
+struct Run<'a> {
+    options: &'a Options,
+    policy: Policy,
+    device: &'a Device,
+    name: String,
+    settings: check::Options,
+}
+
+impl Run<'_> {
+    fn failed(&self, error: &ext4kit_format::Error) -> Failure {
+        Failure::from_error(&self.name, error)
+    }
+
+    fn all(&self) -> Result<FsckExit, Failure> {
+        let Self { options, device, name, .. } = self;
+        let writes = self.policy != Policy::No;
+        let redo_log = device.name.redo_log();
+        let mut recovered = false;
+        if writes {
+            let finished = commit::finish_interrupted(device.store.as_ref(), &redo_log);
+            if finished.map_err(|error| self.failed(&error))? > 0 {
+                self.note("an interrupted repair was finished");
+            }
+            if self.settings.superblock.is_none() {
+                let recovery =
+                    writing::recover_journal(&device.store).map_err(|error| self.failed(&error))?;
+                recovered = recovery == Recovery::Done;
+            }
+            if recovered {
+                self.note("recovering journal");
+            }
+        }
+        if !options.force && self.settings.superblock.is_none() {
+            match reason_to_check(device)? {
+                None => return Ok(skipped(options, device, name)),
+                Some(reason) if !options.json => say(&format!("{name} {reason}, check forced.")),
+                Some(_) => {}
+            }
+        }
+        self.check(recovered, &redo_log)
+    }
+
+    /// A line about something that was done unasked.
+    fn note(&self, text: &str) {
+        if !self.options.json {
+            say(&format!("{}: {text}", self.name));
+        }
+    }
+
+    fn check(&self, recovered: bool, redo_log: &Path) -> Result<FsckExit, Failure> {
+        let Self { options, device, name, .. } = self;
+        let writes = self.policy != Policy::No;
+        let now = time::Now::from_environment(time::COMMON_VARIABLES)?.seconds;
+        let now = u32::try_from(now).unwrap_or(u32::MAX);
+        let progress = self.progress()?;
+        let mut printer = Printer::new(name, self.policy, options.json, progress.as_ref());
+        let wait: &dyn Fn(Duration) = &std::thread::sleep;
+        let wait = Some(wait).filter(|_| writes);
+        let mut opened = opening::open_waiting(Arc::clone(&device.store), &self.settings, wait)
+            .map_err(|error| self.failed(&error))?;
+        let in_memory = opened.replayed;
+        opened.replayed |= recovered;
+        let outcome = repairs::repair(&mut opened, now, &mut printer);
+        progress.clear();
+        let outcome = outcome.map_err(|error| self.failed(&error))?;
+        let given_up = outcome.stopped && self.policy == Policy::Preen;
+        if writes && !outcome.stopped {
+            self.write(&mut opened, &outcome, (now, redo_log))?;
+            if in_memory {
+                opened.empty_log(&self.settings).map_err(|error| self.failed(&error))?;
+            }
+        }
+        let written = writes && !outcome.stopped && outcome.repaired > 0;
+        let exit = exit_of(self.policy, &outcome);
+        if options.json {
+            let answer = Answer::new(name, std::mem::take(&mut printer.findings), &outcome, exit.bits());
+            output::json(SCHEMA, &answer)
+                .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()))?;
+            return Ok(exit);
+        }
+        if given_up {
             say(&format!("\n{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY."));
         }
-        say(&format!("\n{name}: ********** WARNING: Filesystem still has errors **********\n"));
+        if written {
+            say(&format!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****"));
+        }
+        if exit.contains(FsckExit::UNCORRECTED) {
+            say(&format!("\n{name}: ********** WARNING: Filesystem still has errors **********\n"));
+        }
+        say(&last_line(name, &outcome.summary));
+        if options.verbose {
+            say(&verbose_lines(&outcome.summary));
+        }
+        Ok(exit)
     }
-    say(&last_line(name, summary));
-    if options.verbose {
-        say(&verbose_lines(summary));
+
+    fn progress(&self) -> Result<Box<dyn Progress>, Failure> {
+        let Some(argument) = &self.options.completion else { return Ok(Box::new(Silent)) };
+        let wrong = || Failure::usage("-C", format!("`{argument}` is no descriptor"));
+        let completion = Completion::parse(argument).ok_or_else(wrong)?;
+        let failed = |error: io::Error| Failure::new(FailureKind::Io, "-C", error.to_string());
+        Ok(completion.start(&self.name).map_err(failed)?.0)
     }
-    if must_write(options, summary) {
-        let what = if summary.errors > 0 { "repairing" } else { "replaying the journal" };
-        let _ = writeln!(io::stderr(), "{PROGRAM}: {name}: {what} is not built yet, nothing was written");
+
+    /// Commits what was repaired. A clean check writes nothing, unless the superblock says that the filesystem is not
+    /// clean or that a check is due.
+    fn write(
+        &self,
+        opened: &mut Opened,
+        outcome: &Repaired,
+        (now, redo_log): (u32, &Path),
+    ) -> Result<(), Failure> {
+        let clean = outcome.left == 0;
+        let due = reason_to_check(self.device).map_or(true, |reason| reason.is_some());
+        if opened.source.overlay.is_unchanged() && !(clean && due) {
+            return Ok(());
+        }
+        writing::record(opened, clean, now)
+            .and_then(|()| writing::commit(&self.device.store, &mut opened.source.overlay, redo_log, now))
+            .map(|_| ())
+            .map_err(|error| self.failed(&error))
     }
 }
 
-/// Whether the caller wants something written that only a repair can write.
-fn must_write(options: &Options, summary: &Summary) -> bool {
-    !options.no && (summary.errors > 0 || summary.replayed)
-}
-
-fn exit_of(options: &Options, summary: &Summary) -> FsckExit {
-    if summary.errors > 0 || must_write(options, summary) { FsckExit::UNCORRECTED } else { FsckExit::empty() }
+fn exit_of(policy: Policy, outcome: &Repaired) -> FsckExit {
+    let mut exit = FsckExit::empty();
+    let left = outcome.left > 0 || outcome.stopped;
+    if policy == Policy::No {
+        exit.set(FsckExit::UNCORRECTED, left || outcome.repaired > 0);
+        return exit;
+    }
+    exit.set(FsckExit::CORRECTED, outcome.repaired > 0 && !outcome.stopped);
+    exit.set(FsckExit::UNCORRECTED, left);
+    exit
 }
 
 /// The filesystem says that it is clean, and no check is due.
@@ -202,6 +304,8 @@ fn skipped(options: &Options, device: &Device, name: &str) -> FsckExit {
             clean: true,
             skipped: true,
             findings: Vec::new(),
+            repaired: 0,
+            left: 0,
             inodes_used: inodes_used.into(),
             inodes_total: inodes_total.into(),
             blocks_used,

@@ -44,6 +44,20 @@ impl BitSet {
         Some(wide(at).saturating_mul(64).saturating_add(word.trailing_zeros().into()))
     }
 
+    /// The next number from `from` on that is not there, below `limit`.
+    pub fn next_absent(&self, from: u64, limit: u64) -> Option<u64> {
+        let mut at = from;
+        while at < limit {
+            let word = !*self.words.get(index64(at / 64))? & (u64::MAX << (at % 64));
+            if word != 0 {
+                let found = (at / 64).saturating_mul(64).saturating_add(word.trailing_zeros().into());
+                return (found < limit).then_some(found);
+            }
+            at = (at / 64).saturating_add(1).saturating_mul(64);
+        }
+        None
+    }
+
     /// The words, the lowest number in the lowest bit of the first.
     pub fn words(&self) -> &[u64] {
         &self.words
@@ -102,6 +116,12 @@ impl Claims {
             cluster_bits: geometry.cluster_bits(),
             blocks: geometry.blocks_count(),
         }
+    }
+
+    /// How many clusters there are.
+    pub fn clusters(&self) -> u64 {
+        let size = 1u64 << self.cluster_bits;
+        self.blocks.saturating_add(size.saturating_sub(1)) >> self.cluster_bits
     }
 
     /// A block's cluster.

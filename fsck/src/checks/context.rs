@@ -1,5 +1,7 @@
 //! What the passes know and hand on to each other.
 
+use std::ops::ControlFlow;
+
 use ext4kit_format::disk::features::Features;
 use ext4kit_format::disk::group_desc::{GroupDescriptor, GroupFlags};
 use ext4kit_format::disk::superblock::Superblock;
@@ -9,7 +11,7 @@ use ext4kit_format::num::index;
 use ext4kit_format::{BlockNumber, GroupNumber, InodeNumber, Place};
 
 use super::claims::Claims;
-use crate::check::{Observer, Summary};
+use crate::check::{Observer, Stage, Summary};
 use crate::finding::{Finding, Problem};
 use crate::opening::Opened;
 use crate::source::{Bytes, Source};
@@ -37,6 +39,21 @@ pub struct Directory {
     pub dotdot: u32,
     /// The directory that names it; 0 if none does.
     pub parent: u32,
+}
+
+/// What a check learnt, as far as it came: the repairs work with it.
+#[derive(Debug)]
+pub struct Knowledge {
+    /// Which clusters are in use, and which by more than one owner.
+    pub claims: Claims,
+    /// A byte of [`known`] for each inode.
+    pub states: Vec<u8>,
+    /// How many names of each inode directories hold.
+    pub names: Vec<u32>,
+    /// Directories in order of inode.
+    pub directories: Vec<Directory>,
+    /// What the root calls `lost+found`.
+    pub lost_and_found: Option<InodeNumber>,
 }
 
 /// What the passes know.
@@ -67,6 +84,8 @@ pub struct Context<'a> {
     pub attribute_blocks: Vec<(BlockNumber, InodeNumber)>,
     /// Inode of a value, and the inode whose attribute it is.
     pub value_references: Vec<(InodeNumber, InodeNumber)>,
+    /// Inodes among them that hold a value, in order, once pass 1 is over.
+    pub values: Vec<InodeNumber>,
     /// What the root calls `lost+found`.
     pub lost_and_found: Option<InodeNumber>,
     /// Whether a regular file needs `large_file`.
@@ -103,6 +122,7 @@ impl<'a> Context<'a> {
             orphans: rustc_hash::FxHashSet::default(),
             attribute_blocks: Vec::new(),
             value_references: Vec::new(),
+            values: Vec::new(),
             lost_and_found: None,
             has_large_file: false,
             summary,
@@ -138,6 +158,23 @@ impl<'a> Context<'a> {
         self.summary
     }
 
+    /// The stage is over; whether to go on.
+    pub fn stage_done(&mut self, stage: Stage) -> ControlFlow<()> {
+        self.observer.stage_done(stage)
+    }
+
+    /// The check is over, and what it learnt is wanted.
+    pub fn part(self) -> (Summary, Knowledge) {
+        let knowledge = Knowledge {
+            claims: self.claims,
+            states: self.states,
+            names: self.names,
+            directories: self.directories,
+            lost_and_found: self.lost_and_found,
+        };
+        (self.summary, knowledge)
+    }
+
     /// The shape of the filesystem.
     pub fn geometry(&self) -> &'a Geometry {
         &self.layout.geometry
@@ -163,6 +200,11 @@ impl<'a> Context<'a> {
         if let Some(slot) = self.states.get_mut(index(inode.get().saturating_sub(1))) {
             *slot = state;
         }
+    }
+
+    /// Whether some attribute's value lies in an inode.
+    pub fn is_value(&self, inode: InodeNumber) -> bool {
+        self.values.binary_search(&inode).is_ok()
     }
 
     /// Counts a name of an inode; gives how many there were before.

@@ -100,6 +100,9 @@ fn check_directory(
     let mut pieces = Pieces { pieces: Vec::new(), entered: FxHashSet::default(), budget: &mut bounds.budget };
     maps::walk(View { source: context.source, layout: context.layout }, number, view, &mut pieces);
     let mut pieces = pieces.pieces;
+    if pieces.is_empty() {
+        context.find(Place::Inode(number), Problem::Hole { logical: 0 });
+    }
     pieces.sort_by_key(|piece| piece.logical);
     let limit = context.geometry().blocks_count();
     let mut blocks = Vec::new();
@@ -317,7 +320,7 @@ fn check_entry(
         return unused(context, (inode, offset), name(), place);
     }
     let kind = state & known::KIND;
-    if state & known::VALUE != 0 && kind == 2 {
+    if state & known::VALUE != 0 && (kind == 2 || context.is_value(inode)) {
         find(context, Problem::LinkToValueInode { offset, inode });
     }
     if encrypted && state & known::ENCRYPTED == 0 && matches!(kind, 1 | 2 | 7) {
@@ -400,6 +403,11 @@ fn check_inline(context: &mut Context<'_>, current: &Current<'_>) {
             let why = format!("{} bytes of entries", value.len());
             context.find(place.clone(), Problem::InlineDamaged { why });
         }
-        check_entries(context, current, (value, place, false), (None, &mut names));
+        check_entries(
+            context,
+            current,
+            (value, Place::InlineRest(current.number), false),
+            (None, &mut names),
+        );
     }
 }

@@ -4,11 +4,13 @@ use ext4kit_format::bytes::all_zero;
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
 use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView, MAP_SIZE};
+use ext4kit_format::layout::Layout;
 use ext4kit_format::num::{index, wide};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, InodeNumber, Place};
 
 use super::attributes::{self, Seen};
 use super::context::{Context, Directory, known};
+use super::disguise;
 use super::maps::{self, Piece, View, Visitor};
 use super::special;
 use crate::finding::{InodeProblem as Problem, MapProblem, SuperblockProblem};
@@ -33,6 +35,9 @@ pub fn check(context: &mut Context<'_>) {
         }
     }
     attributes::check_blocks(context);
+    context.values = context.value_references.iter().map(|(value, _)| *value).collect();
+    context.values.sort_unstable();
+    context.values.dedup();
     if context.has_large_file && !context.features().ro_compat.contains(RoCompat::LARGE_FILE) {
         context.find(Place::Superblock, SuperblockProblem::LargeFileUnset {});
     }
@@ -152,6 +157,10 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
             return;
         }
     }
+    if view.flags().contains(InodeFlags::CASEFOLD) && !view.is_directory() {
+        let bits = InodeFlags::CASEFOLD.bits();
+        context.find(place.clone(), Problem::FlagWrong { flag: "casefold", bits });
+    }
     let regular = view.kind() == Some(FileKind::Regular);
     let needs_file = own && matches!(number, InodeNumber::JOURNAL);
     let wrong = if number == InodeNumber::BOOT_LOADER {
@@ -171,6 +180,10 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
 
 fn check_used(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, orphan: bool) {
     let flags = view.flags();
+    if disguise::is_really_directory(context, number, view) {
+        let mode = FileKind::Directory.mode_bits() | view.mode() & 0o7777;
+        context.find(Place::Inode(number), Problem::ReallyDirectory { found: view.mode(), mode });
+    }
     let mut state = known::USED | FileType::from_mode(view.mode()).0 & known::KIND;
     let superblock = context.superblock;
     let hidden = [superblock.s_prj_quota_inum.get(), superblock.s_orphan_file_inum.get()];
@@ -212,7 +225,9 @@ fn check_used(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_
             } else if view.size() != 0 {
                 context.find(Place::Inode(number), Problem::SpecialSize { stored: view.size() });
             }
-            attributes::of_block(context, number, view, &mut seen);
+            let in_block = attributes::of_block(context, number, view, &mut seen);
+            let clusters = u64::from(in_block) << context.geometry().cluster_bits();
+            check_block_count(context, number, view, clusters.saturating_add(seen.value_blocks));
         }
         None => context.find(Place::Inode(number), Problem::ModeWrong { inode: number, mode: view.mode() }),
     }
@@ -280,7 +295,7 @@ fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'
         without.push(("inline_data", InodeFlags::INLINE_DATA));
     }
     if lacks(InodeFlags::EA_INODE, Incompat::EA_INODE) {
-        without.push(("ea_inode", InodeFlags::EA_INODE));
+        context.find(Place::Inode(number), Problem::ValueFeatureUnset {});
     }
     if flags.contains(InodeFlags::CASEFOLD) {
         if !directory {
@@ -303,7 +318,11 @@ fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'
         wrong.push(("extents", InodeFlags::EXTENTS));
     }
     let odd = flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
-    if !directory && !regular && !symlink && !odd.is_empty() {
+    let mapping = flags & (InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
+    if !directory && !regular && !symlink && view.kind().is_some() && !mapping.is_empty() {
+        wrong.push(("extents or inline_data", mapping));
+    }
+    if !directory && !regular && !odd.is_empty() {
         context.find(Place::Inode(number), Problem::FlagsOddOnSpecial { bits: odd.bits() });
     }
     let place = Place::Inode(number);
@@ -323,6 +342,8 @@ struct Collector<'c, 'a> {
     context: &'c mut Context<'a>,
     number: InodeNumber,
     directory: bool,
+    /// The last logical block that the file may have.
+    most: u64,
     /// The list of bad blocks may name anything.
     over_metadata: bool,
     clusters: u64,
@@ -345,7 +366,7 @@ impl Collector<'_, '_> {
     fn claim(&mut self, piece: Piece) {
         let bits = self.context.geometry().cluster_bits();
         let mask = (1u64 << bits).saturating_sub(1);
-        if piece.physical & mask != piece.logical & mask && bits > 0 {
+        if bits > 0 && (piece.physical & mask != piece.logical & mask || self.leaves_its_cluster(piece)) {
             let problem =
                 MapProblem::ClusterMisaligned { logical: piece.logical, block: BlockNumber(piece.physical) };
             self.find(Place::Inode(self.number), problem);
@@ -373,6 +394,30 @@ impl Collector<'_, '_> {
     }
 }
 
+impl Collector<'_, '_> {
+    /// Whether a piece begins in the file's cluster that the piece before ended in, but in another cluster on disk.
+    fn leaves_its_cluster(&self, piece: Piece) -> bool {
+        let bits = self.context.geometry().cluster_bits();
+        self.previous.is_some_and(|before| {
+            let last = before.length.saturating_sub(1);
+            before.logical.saturating_add(last) >> bits == piece.logical >> bits
+                && before.physical.saturating_add(last) >> bits != piece.physical >> bits
+        })
+    }
+}
+
+/// The last logical block that a file of its kind may have.
+pub fn last_logical(layout: &Layout, view: InodeView<'_>) -> u64 {
+    let large = layout.features().incompat.contains(Incompat::LARGE_DIR);
+    match view.kind() {
+        Some(FileKind::Directory) if !large => {
+            ((1u64 << 31) >> layout.geometry.block_bits()).saturating_sub(1)
+        }
+        Some(FileKind::Symlink) => 0,
+        _ => u64::MAX,
+    }
+}
+
 impl Visitor for Collector<'_, '_> {
     fn data(&mut self, piece: Piece) {
         let place = Place::Inode(self.number);
@@ -381,6 +426,9 @@ impl Visitor for Collector<'_, '_> {
         if !self.context.geometry().contains_run(run) {
             let problem = MapProblem::BlockInvalid { logical: piece.logical, block: run.start };
             return self.find(place, problem);
+        }
+        if end > self.most {
+            return self.find(place, MapProblem::TooBig { logical: piece.logical, block: run.start });
         }
         self.last = self.last.max(Some(end));
         if !piece.unwritten {
@@ -442,6 +490,7 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
         context,
         number,
         directory: kind == Some(FileKind::Directory),
+        most: last_logical(layout, view),
         over_metadata: number == InodeNumber::BAD_BLOCKS,
         clusters: u64::from(in_block),
         last: None,
@@ -478,7 +527,8 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
     if inline {
         check_inline(context, number, view, &seen);
     } else if problems == 0 && mapped {
-        check_size(context, number, view, (last, last_written));
+        let only_nodes = last.is_none() && clusters > u64::from(in_block);
+        check_size(context, number, view, (last, last_written, only_nodes));
     }
     if problems == 0 {
         let blocks = (clusters << context.geometry().cluster_bits()).saturating_add(seen.value_blocks);
@@ -491,7 +541,7 @@ fn check_size(
     context: &mut Context<'_>,
     number: InodeNumber,
     view: InodeView<'_>,
-    (last, last_written): (Option<u64>, Option<u64>),
+    (last, last_written, only_nodes): (Option<u64>, Option<u64>, bool),
 ) {
     let bits = context.geometry().block_bits();
     let size = view.size();
@@ -499,7 +549,13 @@ fn check_size(
     if view.kind() == Some(FileKind::Directory) {
         let wanted = after(last) << bits;
         if last.is_none() {
-            return context.find(Place::Inode(number), Problem::DirectoryEmpty { inode: number });
+            // With a tree but no leaf, the directory has a hole for its first block.
+            let problem = match (only_nodes, size) {
+                (false, _) => Problem::DirectoryEmpty { inode: number },
+                (true, 0) => return,
+                (true, _) => Problem::SizeWrong { stored: size, wanted: 0 },
+            };
+            return context.find(Place::Inode(number), problem);
         }
         let slack = u64::from(context.superblock.s_prealloc_dir_blocks) << bits;
         let aligned = size >> bits << bits == size;

@@ -6,6 +6,7 @@ pub mod claims;
 pub mod connect;
 pub mod context;
 pub mod directories;
+pub mod disguise;
 pub mod groups;
 pub mod index;
 pub mod inodes;

@@ -2,13 +2,15 @@
 
 use ext4kit_format::bytes::le32;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
+use ext4kit_format::disk::group_desc::GroupDescriptor;
 use ext4kit_format::disk::inode::{FileKind, InodeView};
 use ext4kit_format::disk::mmp;
 use ext4kit_format::num::index;
-use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
+use ext4kit_format::{BlockNumber, Defect, GroupNumber, InodeNumber, Place};
 
 use super::context::Context;
 use crate::finding::{InodeProblem, SuperblockProblem as Problem};
+use crate::opening::copies;
 
 /// Checks the fields that the geometry does not already depend on.
 pub fn check(context: &mut Context<'_>) {
@@ -23,8 +25,10 @@ pub fn check(context: &mut Context<'_>) {
     let most = superblock.blocks_count() / 2;
     if superblock.reserved_blocks_count() > most {
         let value = superblock.reserved_blocks_count();
-        let defect = Defect::Range { field: "s_r_blocks_count", value, least: 0, most };
-        found.push(Problem::FieldOutOfRange { defect });
+        let field = "s_r_blocks_count";
+        let defect = Defect::Range { field, value, least: 0, most };
+        // What mke2fs sets aside.
+        found.push(Problem::FieldOutOfRange { defect, field, value: superblock.blocks_count() / 20 });
     }
     let reserved: u32 = superblock.s_reserved_gdt_blocks.get().into();
     let resize = features.compat.contains(Compat::RESIZE_INODE);
@@ -54,11 +58,75 @@ pub fn check(context: &mut Context<'_>) {
     if superblock.s_uuid == [0; 16] {
         found.push(Problem::NoUuid {});
     }
+    journal_names(context, &mut found);
+    let clusters = superblock.blocks_count() >> context.geometry().cluster_bits();
+    let stored = superblock.s_overhead_clusters.get();
+    if u64::from(stored) > clusters {
+        found.push(Problem::OverheadTooLarge { stored, most: clusters });
+    }
     extra_sizes(context, &mut found);
     quota_inodes(context, &mut found);
     protection_block(context, &mut found);
+    backups(context, &mut found);
     for problem in found {
         context.find(Place::Superblock, problem);
+    }
+}
+
+/// Looks at the copies. They are stale by design; only one that could not stand in for the primary is told.
+fn backups(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let geometry = context.geometry();
+    let held = context.source.store().size() >> geometry.block_bits();
+    for group in geometry.backup_groups().into_iter().take(MOST_BACKUPS) {
+        let Some(block) = geometry.superblock_copy(group).filter(|block| block.0 < held) else { continue };
+        let why = match copies::copy_at(context.source.store().as_ref(), block, geometry.block_size()) {
+            Some(copy) if copies::same_shape(&copy.superblock, context.superblock) => continue,
+            Some(_) => "it describes another filesystem",
+            None => "it is no sound superblock",
+        };
+        found.push(Problem::BackupDamaged { block, why: why.to_owned() });
+    }
+    for table_block in 0..geometry.descriptor_blocks() {
+        let copies = geometry.descriptor_table_copies(table_block).into_iter().take(MOST_BACKUPS);
+        for block in copies.filter(|block| block.0 < held) {
+            if let Some(group) = wrong_descriptor(context, table_block, block) {
+                let why = format!("the descriptor of group {group} has other places or a wrong checksum");
+                found.push(Problem::BackupDamaged { block, why });
+            }
+        }
+    }
+}
+
+/// Copies that a check looks at. Without `sparse_super` every group has one, and they are too many.
+const MOST_BACKUPS: usize = 16;
+
+/// The first group whose descriptor in a copy of the table does not lead where the one in use does.
+fn wrong_descriptor(context: &Context<'_>, table_block: u32, block: BlockNumber) -> Option<GroupNumber> {
+    let geometry = context.geometry();
+    let first = table_block.saturating_mul(geometry.descriptors_per_block());
+    let bytes = context.source.block(block).ok()?;
+    let records = bytes.chunks_exact(index(geometry.descriptor_size()));
+    let places = |descriptor: &GroupDescriptor| {
+        (descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table)
+    };
+    (first..geometry.group_count()).map(GroupNumber).zip(records).find_map(|(group, record)| {
+        let copy = GroupDescriptor::parse(record).ok()?;
+        let sound = context.layout.descriptor_checksum.verify(group, record).is_ok();
+        (!sound || context.group(group).map(places) != Some(places(&copy))).then_some(group)
+    })
+}
+
+/// An internal journal is the one that counts; tools that see another one named look for it in vain.
+fn journal_names(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let superblock = context.superblock;
+    if superblock.journal_inode().is_none() {
+        return;
+    }
+    if superblock.s_journal_uuid != [0; 16] {
+        found.push(Problem::JournalNamedTwice { field: "s_journal_uuid" });
+    }
+    if superblock.s_journal_dev.get() != 0 {
+        found.push(Problem::JournalNamedTwice { field: "s_journal_dev" });
     }
 }
 
