@@ -40,8 +40,8 @@ pub fn of_terminal() -> Option<(OsString, usize)> {
 }
 
 enum Way {
-    /// Not yet known to be long.
-    Held(Vec<u8>),
+    /// Not yet known to be long, and how many lines it has so far.
+    Held(Vec<u8>, usize),
     /// Straight to the terminal.
     Plain,
     Pager(Child),
@@ -57,7 +57,7 @@ pub struct Paged {
 impl Paged {
     /// An answer for a pager and the rows of the screen, or for the terminal alone.
     pub fn new(pager: Option<(OsString, usize)>) -> Self {
-        let way = if pager.is_some() { Way::Held(Vec::new()) } else { Way::Plain };
+        let way = if pager.is_some() { Way::Held(Vec::new(), 0) } else { Way::Plain };
         Self { pager, way, reader_left: false }
     }
 
@@ -69,7 +69,7 @@ impl Paged {
     /// Prints what is held back, and waits until the reader is done with the pager.
     pub fn finish(self) -> io::Result<()> {
         match self.way {
-            Way::Held(bytes) => io::stdout().write_all(&bytes),
+            Way::Held(bytes, _) => io::stdout().write_all(&bytes),
             Way::Plain => Ok(()),
             Way::Pager(mut child) => {
                 drop(child.stdin.take());
@@ -103,11 +103,11 @@ impl Write for Paged {
                 }
                 None => Ok(bytes.len()),
             },
-            Way::Held(held) => {
+            Way::Held(held, lines) => {
                 held.extend_from_slice(bytes);
                 let rows = self.pager.as_ref().map_or(0, |(_, rows)| *rows);
-                let lines = held.iter().filter(|byte| **byte == b'\n').count();
-                if lines >= rows || held.len() > MOST_HELD {
+                *lines += bytes.split(|byte| *byte == b'\n').count() - 1;
+                if *lines >= rows || held.len() > MOST_HELD {
                     let held = std::mem::take(held);
                     self.start(&held)?;
                 }
@@ -119,7 +119,7 @@ impl Write for Paged {
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.way {
             // What is held back is flushed when it is known to be all.
-            Way::Held(_) => Ok(()),
+            Way::Held(..) => Ok(()),
             Way::Plain => io::stdout().flush(),
             Way::Pager(child) => child.stdin.as_mut().map_or(Ok(()), Write::flush),
         }
