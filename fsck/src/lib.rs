@@ -6,6 +6,7 @@
 //! | [`repair`] | what a repair would do |
 //! | [`repairs`] | doing it: the driver, and an applier for each area |
 //! | [`opening`] | from a store to a superblock that can be used, and a journal replayed in memory |
+//! | [`lost`] | all superblocks of a device, and a filesystem rebuilt from them |
 //! | [`source`] | the blocks of the image as the check sees them |
 //! | [`checks`] | the five passes, one file per subject |
 //! | [`check`](mod@check) | all passes in order: start reading here |
@@ -34,6 +35,7 @@
 pub mod check;
 pub mod checks;
 pub mod finding;
+pub mod lost;
 pub mod opening;
 pub mod options;
 pub mod policy;

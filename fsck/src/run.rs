@@ -22,6 +22,7 @@ use crate::check;
 use crate::opening::{self, Opened};
 use crate::options::Options;
 use crate::policy::Policy;
+use crate::repairs::jobs::Jobs;
 use crate::repairs::{self, Repaired};
 use crate::report::{Answer, Printer, SCHEMA, last_line, say, verbose_lines};
 use crate::writing::{self, Recovery};
@@ -52,34 +53,58 @@ fn check_options(options: &Options) -> Result<(), Failure> {
     }
     let unbuilt = [
         ("-c", options.bad_blocks > 0, "looking for bad blocks"),
-        ("-D", options.rebuild_directories, "rebuilding directories"),
         ("-F", options.flush, "dropping cached blocks"),
         ("-l", options.add_bad_blocks.is_some(), "changing the list of bad blocks"),
         ("-L", options.set_bad_blocks.is_some(), "changing the list of bad blocks"),
-        ("-z", options.undo.is_some(), "writing an undo file"),
     ];
     if let Some((option, _, what)) = unbuilt.into_iter().find(|(_, given, _)| *given) {
         return Err(Failure::usage(option, format!("{what} is not built yet")));
     }
+    Ok(())
+}
+
+/// What is asked for besides a check.
+struct Wishes {
+    jobs: Jobs,
+    journal_only: bool,
+}
+
+fn wishes(options: &Options) -> Result<Wishes, Failure> {
+    let jobs = Jobs { pack_directories: options.rebuild_directories, ..Jobs::default() };
+    let mut wishes = Wishes { jobs, journal_only: false };
+    let mut fixes_only = false;
     for option in options.extended.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty())
     {
-        let name = option.split('=').next().unwrap_or(option);
-        match name {
-            // A check that writes nothing does these anyway, or has no use for them.
+        match option.split('=').next().unwrap_or(option) {
+            // Extent trees are left alone unless asked for, whole counts are always kept, and reading ahead is the
+            // system's.
             "nodiscard"
             | "no_optimize_extents"
             | "no_inode_count_fullmap"
             | "inode_count_fullmap"
             | "readahead_kb"
             | "ea_ver" => {}
-            "journal_only" | "fragcheck" | "discard" | "optimize_extents" | "bmap2extent" | "fixes_only"
-            | "check_encoding" | "unshare_blocks" => {
+            "optimize_extents" => wishes.jobs.narrow_extents = true,
+            "bmap2extent" => wishes.jobs.to_extents = true,
+            "unshare_blocks" => wishes.jobs.unshare = true,
+            "journal_only" => wishes.journal_only = true,
+            "fixes_only" => fixes_only = true,
+            name @ ("fragcheck" | "discard" | "check_encoding") => {
                 return Err(Failure::usage("-E", format!("{name} is not built yet")));
             }
-            _ => return Err(Failure::usage("-E", format!("`{name}` is no extended option"))),
+            name => return Err(Failure::usage("-E", format!("`{name}` is no extended option"))),
         }
     }
-    Ok(())
+    if fixes_only {
+        wishes.jobs = Jobs { unshare: wishes.jobs.unshare, ..Jobs::default() };
+    }
+    if options.no && wishes.jobs != Jobs::default() {
+        return Err(Failure::usage(
+            "-n",
+            "it writes nothing, so that -D and options of -E that change files have no use",
+        ));
+    }
+    Ok(wishes)
 }
 
 fn number(option: &str, value: Option<&String>) -> Result<Option<u64>, Failure> {
@@ -87,10 +112,11 @@ fn number(option: &str, value: Option<&String>) -> Result<Option<u64>, Failure> 
     parse_number(text).map(Some).map_err(|error| Failure::usage(option, error.to_string()))
 }
 
-/// The device of an external journal, to be read only.
+/// The device of an external journal, which is emptied after a replay.
 fn external_journal(options: &Options) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(typed) = &options.journal else { return Ok(None) };
-    Ok(Some(DeviceName::parse(typed)?.open(Access::ReadOnly, options.no)?.store))
+    let access = if options.no { Access::ReadOnly } else { Access::ReadWrite };
+    Ok(Some(DeviceName::parse(typed)?.open(access, options.no)?.store))
 }
 
 fn check_settings(options: &Options) -> Result<check::Options, Failure> {
@@ -113,11 +139,12 @@ fn examine(options: &Options) -> Result<FsckExit, Failure> {
     check_options(options)?;
     let policy = policy(options)?;
     let settings = check_settings(options)?;
+    let wishes = wishes(options)?;
     let Some(typed) = &options.device else { return Err(Failure::usage("", "no device was named")) };
     let access = if policy == Policy::No { Access::ReadOnly } else { Access::ReadWrite };
     let begun = Instant::now();
     let device = DeviceName::parse(typed)?.open(access, options.no)?;
-    let run = Run { options, policy, device: &device, name: device.name.typed.clone(), settings };
+    let run = Run { options, policy, wishes, device: &device, name: device.name.typed.clone(), settings };
     let exit = run.all()?;
     if options.timing > 0 && !options.json {
         say(&format!("elapsed time: {:.2} s", begun.elapsed().as_secs_f64()));
@@ -157,6 +184,7 @@ fn policy(options: &Options) -> Result<Policy, Failure> {
 struct Run<'a> {
     options: &'a Options,
     policy: Policy,
+    wishes: Wishes,
     device: &'a Device,
     name: String,
     settings: check::Options,
@@ -172,12 +200,14 @@ impl Run<'_> {
         let writes = self.policy != Policy::No;
         let redo_log = device.name.redo_log();
         let mut recovered = false;
+        // An undo file has to hold all that is changed: then the journal is replayed with the repairs, not before.
+        let in_place = self.options.undo.is_none();
         if writes {
             let finished = commit::finish_interrupted(device.store.as_ref(), &redo_log);
             if finished.map_err(|error| self.failed(&error))? > 0 {
                 self.note("an interrupted repair was finished");
             }
-            if self.settings.superblock.is_none() {
+            if in_place && self.settings.superblock.is_none() {
                 let recovery =
                     writing::recover_journal(&device.store).map_err(|error| self.failed(&error))?;
                 recovered = recovery == Recovery::Done;
@@ -185,6 +215,9 @@ impl Run<'_> {
             if recovered {
                 self.note("recovering journal");
             }
+        }
+        if self.wishes.journal_only && !options.force {
+            return Ok(FsckExit::empty());
         }
         if !options.force && self.settings.superblock.is_none() {
             match reason_to_check(device)? {
@@ -216,7 +249,7 @@ impl Run<'_> {
             .map_err(|error| self.failed(&error))?;
         let in_memory = opened.replayed;
         opened.replayed |= recovered;
-        let outcome = repairs::repair(&mut opened, now, &mut printer);
+        let outcome = repairs::repair(&mut opened, now, self.wishes.jobs, &mut printer);
         progress.clear();
         let outcome = outcome.map_err(|error| self.failed(&error))?;
         let given_up = outcome.stopped && self.policy == Policy::Preen;
@@ -226,7 +259,7 @@ impl Run<'_> {
                 opened.empty_log(&self.settings).map_err(|error| self.failed(&error))?;
             }
         }
-        let written = writes && !outcome.stopped && outcome.repaired > 0;
+        let written = writes && !outcome.stopped && (outcome.repaired > 0 || outcome.changed > 0);
         let exit = exit_of(self.policy, &outcome);
         if options.json {
             let answer = Answer::new(name, std::mem::take(&mut printer.findings), &outcome, exit.bits());
@@ -272,8 +305,17 @@ impl Run<'_> {
             return Ok(());
         }
         writing::record(opened, clean, now)
-            .and_then(|()| writing::commit(&self.device.store, &mut opened.source.overlay, redo_log, now))
-            .map(|_| ())
+            .and_then(|()| match &self.options.undo {
+                Some(path) => writing::commit_with_undo(
+                    opened,
+                    (&self.settings, Path::new(path)),
+                    (redo_log, self.device.name.offset),
+                ),
+                None => {
+                    let how = (redo_log, !outcome.journal_given_up);
+                    writing::commit(&self.device.store, &mut opened.source.overlay, how, now).map(|_| ())
+                }
+            })
             .map_err(|error| self.failed(&error))
     }
 }
@@ -285,8 +327,10 @@ fn exit_of(policy: Policy, outcome: &Repaired) -> FsckExit {
         exit.set(FsckExit::UNCORRECTED, left || outcome.repaired > 0);
         return exit;
     }
-    exit.set(FsckExit::CORRECTED, outcome.repaired > 0 && !outcome.stopped);
+    let changed = outcome.repaired > 0 || outcome.changed > 0;
+    exit.set(FsckExit::CORRECTED, changed && !outcome.stopped);
     exit.set(FsckExit::UNCORRECTED, left);
+    exit.set(FsckExit::OPERATIONAL, outcome.fatal);
     exit
 }
 

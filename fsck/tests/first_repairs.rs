@@ -159,6 +159,23 @@ fn features_that_exclude_or_need_each_other() {
     assert_place_found("reserved blocks without resize_inode", &damaged, &[105, 107]);
 }
 
+/// What the original revision fixes is nowhere stored: a later one without it would have inodes of no size.
+#[test]
+fn a_later_revision_has_what_the_first_one_fixes() {
+    let Some(store) = oracle::mke2fs(4 << 20, &["-r", "0", "-b", "1024"]) else { return };
+    let damaged = Damage::to(&store)
+        .superblock(|to| {
+            to.s_feature_ro_compat.set(RoCompat::LARGE_FILE.bits());
+            to.s_inode_size.set(0);
+            to.s_first_ino.set(0);
+        })
+        .finish();
+    assert_eq!(codes(&findings(&damaged)).first(), Some(&113));
+    let repaired = repaired(&damaged);
+    assert!(!codes(&findings(&repaired)).contains(&113));
+    oracle::assert_clean(&repaired);
+}
+
 #[test]
 fn a_lost_primary_superblock_and_one_wrong_bit() {
     let sound = made(81920, "");

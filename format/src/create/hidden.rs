@@ -87,7 +87,7 @@ pub fn map_reserved_descriptors(
 }
 
 /// The journal: an empty log in one run of blocks where possible, in the middle of the filesystem.
-pub(super) fn create_journal(
+pub fn create_journal(
     txn: &mut dyn Transaction,
     parameters: &Parameters,
     journal: JournalParameters,

@@ -346,6 +346,8 @@ struct Collector<'c, 'a> {
     most: u64,
     /// The list of bad blocks may name anything.
     over_metadata: bool,
+    /// Of the list of bad blocks: the blocks that it lies in.
+    nodes: Vec<BlockNumber>,
     clusters: u64,
     last: Option<u64>,
     last_written: Option<u64>,
@@ -395,6 +397,15 @@ impl Collector<'_, '_> {
 }
 
 impl Collector<'_, '_> {
+    /// The list of bad blocks cannot name what the filesystem lies in, nor itself: what is in use there can be read.
+    fn check_listed(&mut self, run: BlockRun) {
+        let metadata = self.context.claims.in_metadata(run);
+        let node = run.iter().find(|block| self.nodes.contains(block));
+        if let Some(block) = metadata.or(node) {
+            self.find(Place::Inode(self.number), MapProblem::ListedMetadata { block });
+        }
+    }
+
     /// Whether a piece begins in the file's cluster that the piece before ended in, but in another cluster on disk.
     fn leaves_its_cluster(&self, piece: Piece) -> bool {
         let bits = self.context.geometry().cluster_bits();
@@ -430,6 +441,9 @@ impl Visitor for Collector<'_, '_> {
         if end > self.most {
             return self.find(place, MapProblem::TooBig { logical: piece.logical, block: run.start });
         }
+        if self.over_metadata {
+            self.check_listed(run);
+        }
         self.last = self.last.max(Some(end));
         if !piece.unwritten {
             self.last_written = self.last_written.max(Some(end));
@@ -453,6 +467,9 @@ impl Visitor for Collector<'_, '_> {
             return false;
         }
         self.clusters = self.clusters.saturating_add(1);
+        if self.over_metadata {
+            self.nodes.push(block);
+        }
         let cluster = self.context.claims.cluster(block.0);
         // A node that somebody claimed before is not entered again: that ends circles and bounds the walk.
         !self.context.claims.claim(cluster)
@@ -492,6 +509,7 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
         directory: kind == Some(FileKind::Directory),
         most: last_logical(layout, view),
         over_metadata: number == InodeNumber::BAD_BLOCKS,
+        nodes: Vec::new(),
         clusters: u64::from(in_block),
         last: None,
         last_written: None,
@@ -564,9 +582,6 @@ fn check_size(
         }
         return;
     }
-    if view.kind() == Some(FileKind::Regular) && size > 0x7fff_ffff {
-        context.has_large_file = true;
-    }
     if view.flags().contains(InodeFlags::VERITY) || context.orphans.contains(&number) {
         return;
     }
@@ -583,6 +598,8 @@ fn check_size(
     if size < least || size >= most << bits {
         let wanted = after(last_written) << bits;
         context.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
+    } else if view.kind() == Some(FileKind::Regular) && size > 0x7fff_ffff {
+        context.has_large_file = true;
     }
 }
 

@@ -76,7 +76,10 @@ pub fn check(context: &mut Context<'_>) {
         if state & known::USED == 0 {
             continue;
         }
-        let Some(number) = InodeNumber::new(at) else { continue };
+        // The list of bad blocks has nothing to give up: whoever else has such a block moves away.
+        let Some(number) = InodeNumber::new(at).filter(|number| *number != InodeNumber::BAD_BLOCKS) else {
+            continue;
+        };
         for run in runs_of(context, number, &mut budget) {
             found.push((number, run));
         }

@@ -5,6 +5,7 @@ use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
 use ext4kit_format::disk::group_desc::GroupDescriptor;
 use ext4kit_format::disk::inode::{FileKind, InodeView};
 use ext4kit_format::disk::mmp;
+use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::num::index;
 use ext4kit_format::{BlockNumber, Defect, GroupNumber, InodeNumber, Place};
 
@@ -79,7 +80,10 @@ fn backups(context: &Context<'_>, found: &mut Vec<Problem>) {
     let held = context.source.store().size() >> geometry.block_bits();
     for group in geometry.backup_groups().into_iter().take(MOST_BACKUPS) {
         let Some(block) = geometry.superblock_copy(group).filter(|block| block.0 < held) else { continue };
-        let why = match copies::copy_at(context.source.store().as_ref(), block, geometry.block_size()) {
+        let stored = context.source.block(block).ok().and_then(|bytes| Superblock::parse(&bytes).ok());
+        let store = context.source.store().as_ref();
+        let copy = stored.and_then(|stored| copies::judge(store, stored, block, geometry.block_size()));
+        let why = match copy {
             Some(copy) if copies::same_shape(&copy.superblock, context.superblock) => continue,
             Some(_) => "it describes another filesystem",
             None => "it is no sound superblock",
@@ -208,11 +212,8 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
         context.claims.claim(cluster);
     }
     if verdict.is_ok() {
-        // The block of pointers, and each reserved block with its copies.
         let geometry = context.geometry();
-        let copies = geometry.groups().filter(|group| geometry.has_superblock(*group)).count();
-        let reserved = u64::from(geometry.reserved_descriptor_blocks());
-        let blocks = reserved.saturating_mul(ext4kit_format::num::wide(copies)).saturating_add(1);
+        let blocks = resize_blocks(context, block);
         let stored = view.blocks_raw();
         let counted = blocks << geometry.block_bits().saturating_sub(9);
         if stored != counted && geometry.cluster_bits() == 0 {
@@ -222,6 +223,21 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
     if let Err(why) = verdict {
         context.find(place, Problem::ResizeInodeWrong { why });
     }
+}
+
+/// How many blocks the resize inode maps: the block of pointers, each block of a table that it names, and what that
+/// names in turn.
+fn resize_blocks(context: &Context<'_>, double: BlockNumber) -> u64 {
+    let named = |block: BlockNumber| -> Vec<u32> {
+        let bytes = context.source.block(block);
+        let words = bytes.map_or_else(|_| Vec::new(), |bytes| bytes.as_chunks::<4>().0.to_vec());
+        words.into_iter().map(u32::from_le_bytes).filter(|pointer| *pointer != 0).collect()
+    };
+    let lists = named(double);
+    lists.iter().fold(1u64, |sum, list| {
+        let copies = named(BlockNumber((*list).into())).len();
+        sum.saturating_add(1).saturating_add(ext4kit_format::num::wide(copies))
+    })
 }
 
 fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber) -> Result<(), String> {
@@ -240,7 +256,7 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
     let tables = geometry.leading_descriptor_blocks();
     let per_block = geometry.pointers_per_block();
     let copies: Vec<BlockNumber> =
-        geometry.groups().skip(1).filter_map(|group| geometry.superblock_copy(group)).collect();
+        geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group)).collect();
     for reserved in 0..geometry.reserved_descriptor_blocks() {
         let number = tables.saturating_add(reserved);
         let slot = number.checked_rem(per_block).unwrap_or(0);

@@ -50,6 +50,11 @@ pub fn layout_of(store: &dyn Store, superblock: &Superblock) -> Result<Layout> {
 /// The copy in a block, if it counts there.
 pub fn copy_at(store: &dyn Store, block: BlockNumber, block_size: u32) -> Option<Copy> {
     let superblock = read_superblock(store, SuperblockChoice::Copy { block, block_size }).ok()?;
+    judge(store, superblock, block, block_size)
+}
+
+/// What was read from a block, if it counts as a copy there.
+pub fn judge(store: &dyn Store, superblock: Superblock, block: BlockNumber, block_size: u32) -> Option<Copy> {
     superblock.verify_checksum().ok()?;
     let layout = layout_of(store, &superblock).ok()?;
     let geometry = &layout.geometry;

@@ -27,6 +27,7 @@ use ext4kit_format::disk::group_desc::GroupDescriptor;
 use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::error::Result;
 use ext4kit_format::image::{check_readable, check_repairable};
+use ext4kit_format::layout::Layout;
 use ext4kit_format::store::Store;
 use ext4kit_format::tree::group;
 use ext4kit_format::{BlockNumber, Place};
@@ -77,19 +78,11 @@ pub fn open_waiting(
     if blocks > held {
         findings.push(find(SuperblockProblem::LargerThanDevice { blocks, held }));
     }
-    let source = Source::new(store, choice.layout);
-    in_use::refuse(&source, &superblock, wait)?;
-    let descriptors = descriptors::read(&source);
-    findings.extend(descriptors.findings);
-    let mut opened = Opened {
-        source,
-        superblock,
-        groups: descriptors.groups,
-        copy: choice.copy,
-        replayed: false,
-        has_external_journal: false,
-        findings,
-    };
+    let mut opened = Opened::by(store, superblock, choice.layout);
+    opened.copy = choice.copy;
+    findings.append(&mut opened.findings);
+    opened.findings = findings;
+    in_use::refuse(&opened.source, &opened.superblock, wait)?;
     if blocks <= held {
         opened.look_at_external(options);
     }
@@ -103,6 +96,21 @@ pub fn open_waiting(
 }
 
 impl Opened {
+    /// A filesystem by a superblock that is taken as it is. No journal is looked at.
+    pub fn by(store: Arc<dyn Store>, superblock: Superblock, layout: Layout) -> Self {
+        let source = Source::new(store, layout);
+        let descriptors = descriptors::read(&source);
+        Self {
+            source,
+            superblock,
+            groups: descriptors.groups,
+            copy: None,
+            replayed: false,
+            has_external_journal: false,
+            findings: descriptors.findings,
+        }
+    }
+
     /// Takes superblock and descriptors from the overlay, after repairs of them were made there. A repair that was
     /// declined leaves what is in use as it was.
     pub fn refresh(&mut self) -> Result<()> {

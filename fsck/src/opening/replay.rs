@@ -9,7 +9,7 @@ use ext4kit_format::layout::Layout;
 use ext4kit_format::num::index;
 use ext4kit_format::tree::{group, inode, map};
 use ext4kit_format::txn::{BlockKind, Overlay, OverlayOptions, Transaction};
-use ext4kit_format::{BlockRun, InodeNumber, LogicalBlock, Place};
+use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, LogicalBlock, Place};
 
 use super::{Opened, descriptors};
 use crate::check::Options;
@@ -64,6 +64,10 @@ impl Opened {
         let geometry = self.source.layout().geometry.clone();
         let blocks = self.log_blocks(options)?;
         let journal = Journal::open(blocks).map_err(damaged)?;
+        if self.superblock.journal_inode().is_none() && !journal.serves(&self.superblock.s_uuid) {
+            let why = "the journal does not name this filesystem".to_owned();
+            return Err(JournalProblem::ExternalUnavailable { why });
+        }
         let scan = journal.scan(geometry.blocks_count()).map_err(damaged)?;
         let plan = ReplayPlan::new(&scan, None).map_err(damaged)?;
         let overlay = &mut self.source.overlay;
@@ -85,7 +89,7 @@ impl Opened {
         if journal.fast_commits(scan.next()).is_ok_and(|fast| !fast.commits.is_empty()) {
             self.findings.push(Finding::new(Place::JournalBlock(0), JournalProblem::FastCommitsWaiting {}));
         }
-        self.reread(done.written)
+        self.reread_replayed(done.written)
     }
 
     /// Where the journal's blocks lie: in the filesystem, or on the device that was given.
@@ -146,6 +150,13 @@ impl Opened {
         journal.blocks().flush()
     }
 
+    /// The block of an internal journal's superblock, if there is one.
+    pub fn log_superblock(&self, options: &Options) -> Option<BlockNumber> {
+        self.superblock.journal_inode()?;
+        let blocks = self.log_blocks(options).ok()?;
+        blocks.locate(blocks.superblock_block())
+    }
+
     /// A transaction that finds inodes although their descriptors were damaged.
     fn lookup(&self) -> Overlay {
         let options = OverlayOptions { verify: false, ..OverlayOptions::default() };
@@ -163,7 +174,7 @@ impl Opened {
     }
 
     /// After a replay, superblock and descriptors are what the journal made of them.
-    fn reread(&mut self, written: u64) -> Result<u64, JournalProblem> {
+    fn reread_replayed(&mut self, written: u64) -> Result<u64, JournalProblem> {
         self.source.refresh();
         let block = self.source.layout().geometry.superblock_block();
         let replayed = self.source.overlay.change(block).is_ok_and(|change| change.is_some());

@@ -121,6 +121,11 @@ fn shorten_inline(shop: &mut Workshop<'_>, number: InodeNumber) -> Result<()> {
         return Ok(());
     }
     let mut inode = inode::read_unverified(shop, number)?;
+    if inode.view().extra_size() == Some(0) {
+        // Without extra fields there is no room for attributes behind them.
+        let size = likely_extra_size(&inode);
+        inode.set_extra_size(size);
+    }
     let mut kept = attributes::sound_in_inode(&inode);
     kept.retain(|attribute| !(attribute.index == NameIndex::SYSTEM && attribute.name == b"data"));
     kept.push(xattr::Attribute {

@@ -11,8 +11,8 @@ use ext4kit_format::txn::{BlockKind, Transaction, create};
 use ext4kit_format::{BlockRun, InodeNumber, LogicalBlock, Place};
 use rustc_hash::FxHashSet;
 
-use super::{fields, superblock};
 use super::workshop::Workshop;
+use super::{fields, superblock};
 use crate::repair::Repair;
 
 /// Puts a problem of the journal or of orphans right.

@@ -39,12 +39,36 @@ pub fn apply(
         // Nothing can be reached any more.
         return fields::clear_inode(shop, number);
     }
+    if number == InodeNumber::BAD_BLOCKS {
+        return if shop.first_time(Whole::Map, number) { shorten_list(shop) } else { Ok(()) };
+    }
     if shop.first_time(Whole::Map, number) {
         let mut file = inode::read_unverified(shop, number)?;
         let to_extents = matches!(problem, MapProblem::BlockMapWithClusters {});
         rebuild(shop, &mut file, to_extents, &mut |_| false)?;
     }
     Ok(())
+}
+
+/// Writes the list of bad blocks anew without those that the filesystem or the list itself lies in.
+fn shorten_list(shop: &mut Workshop<'_>) -> Result<()> {
+    let mut list = inode::read_unverified(shop, InodeNumber::BAD_BLOCKS)?;
+    let own = sound_map(shop, &list).1;
+    let claims = &shop.knowledge.claims;
+    let stays =
+        |block: &BlockNumber| claims.in_metadata(BlockRun::single(*block)).is_none() && !own.contains(block);
+    let pieces = sound_pieces(shop, &list);
+    let runs =
+        pieces.iter().map(|piece| BlockRun { start: BlockNumber(piece.physical), length: piece.length });
+    let kept: Vec<BlockNumber> = runs.flat_map(BlockRun::iter).filter(stays).collect();
+    let extents = map::uses_extents(&list);
+    map::initialise(&mut list, extents)?;
+    inode::set_sectors(shop, &mut list, 0)?;
+    for (logical, block) in (0u64..).zip(kept) {
+        let piece = Piece { logical, physical: block.0, length: 1, unwritten: false };
+        insert(shop, &mut list, piece)?;
+    }
+    inode::write_over(shop, &list)
 }
 
 /// Every inode's copy of the blocks that it shares: all owners but the last get their own, and all of them where the
@@ -170,11 +194,21 @@ impl Visitor for Sound<'_> {
 
 /// The pieces of a file's map that lie in the filesystem, in order and over no other.
 pub fn sound_pieces(shop: &Workshop<'_>, file: &Inode) -> Vec<Piece> {
+    sound_map(shop, file).0
+}
+
+/// The same with the blocks of the map itself.
+fn sound_map(shop: &Workshop<'_>, file: &Inode) -> (Vec<Piece>, FxHashSet<BlockNumber>) {
     let geometry = &shop.layout().geometry;
     let most = last_logical(shop.layout(), file.view());
     let mut sound = Sound { geometry, pieces: Vec::new(), nodes: FxHashSet::default(), next: 0, most };
     maps::walk(shop.view(), file.number(), file.view(), &mut sound);
-    sound.pieces
+    (sound.pieces, sound.nodes)
+}
+
+/// Builds a map anew from its sound pieces, all of which stay where they are.
+pub fn rebuild_plain(shop: &mut Workshop<'_>, file: &mut Inode, to_extents: bool) -> Result<()> {
+    rebuild(shop, file, to_extents, &mut |_| false)
 }
 
 /// Builds a map anew from its sound pieces. Blocks that `copied` names, and those that hold the filesystem's metadata,

@@ -11,6 +11,7 @@
 //! | [`connect`] | the root, `/lost+found`, and what no name leads to |
 //! | [`bitmaps`] | bitmaps and the counts that sum them up |
 //! | [`journal`] | journal and orphans |
+//! | [`jobs`] | no repairs: what is done on request when nothing is wrong any more |
 //!
 //! The check runs stage by stage over an overlay. At the end of a stage the repairs that the judge wants are made in
 //! the overlay, and the check begins anew: each stage is only believed when those before it have nothing to say, and
@@ -22,6 +23,7 @@ pub mod connect;
 pub mod directories;
 pub mod fields;
 pub mod groups;
+pub mod jobs;
 pub mod journal;
 pub mod maps;
 pub mod superblock;
@@ -30,8 +32,9 @@ pub mod workshop;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
-use ext4kit_format::GroupNumber;
+use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::error::{Error, Result};
+use ext4kit_format::{Defect, GroupNumber, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::{self, Observer, Stage, Summary};
@@ -40,6 +43,7 @@ use crate::finding::{Finding, Grade, MapProblem, Problem};
 use crate::opening::Opened;
 use crate::repair::Repair;
 
+use jobs::Jobs;
 use workshop::Workshop;
 
 /// How often the check begins anew at most. Damage is usually gone after four or five rounds; an image on which repairs
@@ -80,6 +84,12 @@ pub struct Repaired {
     pub repaired: u64,
     /// Errors that were left, or could not be put right.
     pub left: u64,
+    /// Files that were changed on request.
+    pub changed: u64,
+    /// Whether the journal was given up, so that it is no place for a commit.
+    pub journal_given_up: bool,
+    /// Whether something was found that no repair may go past.
+    pub fatal: bool,
     /// Whether the judge ended it.
     pub stopped: bool,
     /// How often the check ran.
@@ -87,9 +97,15 @@ pub struct Repaired {
 }
 
 /// Checks an opened filesystem and puts right what the judge wants, in the opened overlay alone.
-pub fn repair(opened: &mut Opened, now: u32, judge: &mut dyn Judge) -> Result<Repaired> {
+pub fn repair(opened: &mut Opened, now: u32, jobs: Jobs, judge: &mut dyn Judge) -> Result<Repaired> {
     let mut memory = Memory::default();
     let mut outcome = Repaired::default();
+    let mut jobs_left = true;
+    if jobs.unshare && opened.superblock.features().ro_compat.contains(RoCompat::SHARED_BLOCKS) {
+        superblock::switch(&mut opened.source.overlay, "shared_blocks", false, |_| ())?;
+        opened.refresh()?;
+        outcome.changed = 1;
+    }
     loop {
         outcome.rounds = outcome.rounds.saturating_add(1);
         memory.round = outcome.rounds;
@@ -98,21 +114,49 @@ pub fn repair(opened: &mut Opened, now: u32, judge: &mut dyn Judge) -> Result<Re
         for finding in early {
             collector.finding(finding);
         }
-        let (summary, knowledge) = check::round(opened, &mut collector);
+        let (summary, mut knowledge) = check::round(opened, &mut collector);
         let Collector { wanted, stopped, .. } = collector;
         outcome.summary = summary;
         outcome.stopped = stopped;
-        if stopped || wanted.is_empty() {
+        if stopped {
             break;
+        }
+        if wanted.is_empty() {
+            let new_journal = memory.journal_given_up;
+            if !std::mem::take(&mut jobs_left) || (jobs == Jobs::default() && !new_journal) {
+                break;
+            }
+            let superblock = opened.superblock.clone();
+            let mut workshop = Workshop::new(&mut opened.source, &mut knowledge, &superblock, now);
+            let changed = jobs::run(&mut workshop, jobs, new_journal)?;
+            if changed == 0 {
+                break;
+            }
+            outcome.changed = outcome.changed.saturating_add(changed);
+            // What follows from the jobs is nobody's damage.
+            memory.quiet = true;
+            opened.source.overlay.seal()?;
+            opened.refresh()?;
+            continue;
         }
         if outcome.rounds >= MOST_ROUNDS {
             wanted.iter().for_each(|finding| memory.give_up(finding));
             break;
         }
         put_right(opened, knowledge, (now, &wanted), &mut memory)?;
+        if memory.groundless {
+            // Without every table, what hangs from the missing one would look like damage.
+            let text = "a bitmap or table of inodes has no place, and there is no room for one";
+            return Err(Error::Corrupt {
+                place: Place::Superblock,
+                defect: Defect::Contradiction(text.to_owned()),
+            });
+        }
     }
     outcome.repaired = memory.repaired;
     outcome.left = memory.left;
+    outcome.journal_given_up = memory.journal_given_up;
+    outcome.fatal = memory.fatal;
     Ok(outcome)
 }
 
@@ -123,7 +167,8 @@ fn put_right(
     (now, wanted): (u32, &[Finding]),
     memory: &mut Memory,
 ) -> Result<()> {
-    let is_ground = |finding: &&Finding| matches!(finding.problem, Problem::Superblock(_) | Problem::Group(_));
+    let is_ground =
+        |finding: &&Finding| matches!(finding.problem, Problem::Superblock(_) | Problem::Group(_));
     let (ground, rest): (Vec<&Finding>, Vec<&Finding>) = wanted.iter().partition(is_ground);
     lay_ground(opened, &ground, memory)?;
     let superblock = opened.superblock.clone();
@@ -229,6 +274,14 @@ struct Memory {
     passes: FxHashSet<u8>,
     repaired: u64,
     left: u64,
+    /// Whether a part of the fixed metadata could not be placed.
+    groundless: bool,
+    /// Whether the journal was given up.
+    journal_given_up: bool,
+    /// Whether something was found that ends the run.
+    fatal: bool,
+    /// Whether what is found is put right without a word.
+    quiet: bool,
 }
 
 fn digest(finding: &Finding, with_text: bool) -> u64 {
@@ -263,10 +316,18 @@ impl Memory {
 
     /// Counts a repair that was made, or could not be.
     fn note(&mut self, finding: &Finding, result: std::result::Result<&(), &Error>) {
+        let repair = finding.verdict().repair;
+        self.journal_given_up |= result.is_ok() && repair == Some(Repair::RecreateJournal);
         match result {
-            Ok(()) if finding.verdict().grade > Grade::Note => self.repaired = self.repaired.saturating_add(1),
+            Ok(()) if self.quiet => {}
+            Ok(()) if finding.verdict().grade > Grade::Note => {
+                self.repaired = self.repaired.saturating_add(1)
+            }
             Ok(()) => {}
-            Err(_) => self.give_up(finding),
+            Err(_) => {
+                self.groundless |= matches!(repair, Some(Repair::Relocate(_)));
+                self.give_up(finding);
+            }
         }
     }
 
@@ -297,11 +358,15 @@ impl Observer for Collector<'_, '_> {
         let first = !self.memory.told.contains_key(&key);
         let decision = match self.memory.told.get(&key).copied() {
             Some(decision) => decision,
+            None if self.memory.quiet => Decision::Repair,
             None => self.judge.judge(&finding),
         };
         self.memory.told.insert(key, decision);
         match decision {
-            Decision::Stop => self.stopped = true,
+            Decision::Stop => {
+                self.stopped = true;
+                self.memory.fatal |= verdict.grade == Grade::Fatal;
+            }
             Decision::Repair if verdict.repair.is_some() => {
                 if !self.memory.is_hopeless(&finding) {
                     self.wanted.push(finding);

@@ -142,7 +142,12 @@ fn set_field(superblock: &mut Superblock, field: &str, value: u64) -> bool {
         "s_first_data_block" => superblock.s_first_data_block.set(low32(value)),
         "s_log_cluster_size" => superblock.s_log_cluster_size.set(low32(value)),
         "s_clusters_per_group" => superblock.s_clusters_per_group.set(low32(value)),
-        "s_rev_level" => superblock.s_rev_level.set(low32(value)),
+        "s_rev_level" => {
+            // What the later revision reads from fields is fixed in the first one.
+            superblock.s_inode_size.set(superblock.inode_size());
+            superblock.s_first_ino.set(superblock.first_inode());
+            superblock.s_rev_level.set(low32(value));
+        }
         "s_first_ino" => superblock.s_first_ino.set(low32(value)),
         "s_desc_size" => superblock.s_desc_size.set(low16(low32(value))),
         "s_reserved_gdt_blocks" => superblock.s_reserved_gdt_blocks.set(low16(low32(value))),
