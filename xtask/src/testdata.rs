@@ -76,7 +76,7 @@ const FILES: &[(&str, Origin)] = &[
                 -E hash_seed=01234567-89ab-cdef-0123-456789abcdef,lazy_itable_init=0,root_owner=0:0 \\
                 -O metadata_csum,64bit,^has_journal -d tree out 1M &&
                 for inode in 12 13 14 15; do
-                debugfs -w -R \"set_inode_field <$inode> ctime @1700000000\" out; done",
+                debugfs -w -R \"set_inode_field <$inode> ctime @1796078312\" out; done",
             programs: &["mke2fs", "debugfs", "zstd"],
             varies: None,
         },
