@@ -53,7 +53,6 @@ fn run(name: &'static str, image: &MemoryStore, rounds: u32, asked: u32) {
     for round in 0..rounds {
         let mutant = image.clone();
         mutate(&mut random, &mutant, &blocks);
-        let before = mutant.to_vec();
         let mutant = Arc::new(mutant);
         let store: Arc<dyn Store> = Arc::clone(&mutant) as Arc<dyn Store>;
         let Ok(first) = mend(&store, &redo) else {
@@ -63,25 +62,17 @@ fn run(name: &'static str, image: &MemoryStore, rounds: u32, asked: u32) {
         };
         if first.outcome.stopped || first.outcome.left > 0 {
             left += 1;
-            if std::env::var_os("SHOW").is_some() {
-                eprintln!("round {round}: left: {:#?}", first.found);
-            }
             continue;
         }
         let after = mutant.to_vec();
         let second = mend(&store, &redo);
         let second = second.unwrap_or_else(|error| panic!("round {round}: {error}\n{:#?}", first.found));
-        if second.outcome.repaired > 0 || after != mutant.to_vec() {
-            std::fs::write("/tmp/c/mutant.img", &before).unwrap();
-            std::fs::write("/tmp/c/after.img", mutant.to_vec()).unwrap();
-            panic!("round {round}: the second run found {:#?}\nafter {:#?}", second.found, first.found);
-        }
+        let unchanged = second.outcome.repaired == 0 && after == mutant.to_vec();
+        assert!(unchanged, "round {round}: a second run found {:#?}\nafter {:#?}", second.found, first.found);
         if round % asked == 0
             && let Some(answer) = oracle::e2fsck(&MemoryStore::clone(&mutant))
             && answer.code != 0
         {
-            std::fs::write("/tmp/c/mutant.img", &before).unwrap();
-            std::fs::write("/tmp/c/after.img", mutant.to_vec()).unwrap();
             panic!("round {round}: {}\nafter {:#?}", answer.stdout, first.found);
         }
     }

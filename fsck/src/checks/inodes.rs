@@ -157,19 +157,25 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
             return;
         }
     }
-    if view.flags().contains(InodeFlags::CASEFOLD) && !view.is_directory() {
-        let bits = InodeFlags::CASEFOLD.bits();
-        context.find(place.clone(), Problem::FlagWrong { flag: "casefold", bits });
+    if view.mode() == 0 {
+        // What no mode goes with says how to read what is not there.
+        let odd = InodeFlags::CASEFOLD | InodeFlags::INDEX | InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
+        let odd = view.flags() & odd;
+        if !odd.is_empty() {
+            context.find(place.clone(), Problem::FlagWrong { flag: "of a file", bits: odd.bits() });
+        }
+    } else {
+        check_flags(context, number, view);
     }
     let regular = view.kind() == Some(FileKind::Regular);
-    let needs_file = own && matches!(number, InodeNumber::JOURNAL);
-    let wrong = if number == InodeNumber::BOOT_LOADER {
-        view.is_directory()
-    } else {
-        !regular && (view.mode() != 0 || needs_file)
+    let (wrong, wanted) = match number {
+        InodeNumber::BOOT_LOADER => (view.is_directory(), 0),
+        InodeNumber::JOURNAL if own => (!regular, FileKind::Regular.mode_bits() | 0o600),
+        InodeNumber::USER_QUOTA | InodeNumber::GROUP_QUOTA if own => (!regular && view.mode() != 0, 0),
+        _ => (view.mode() != 0, 0),
     };
     if wrong {
-        context.find(place, Problem::ReservedModeWrong { mode: view.mode() });
+        context.find(place, Problem::ReservedModeWrong { mode: view.mode(), wanted });
         return;
     }
     if matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)) {

@@ -120,10 +120,12 @@ fn wrong_descriptor(context: &Context<'_>, table_block: u32, block: BlockNumber)
     })
 }
 
-/// An internal journal is the one that counts; tools that see another one named look for it in vain.
+/// An internal journal is the one that counts; tools that see another one named, even without any, look for it in vain.
 fn journal_names(context: &Context<'_>, found: &mut Vec<Problem>) {
     let superblock = context.superblock;
-    if superblock.journal_inode().is_none() {
+    let external =
+        superblock.features().compat.contains(Compat::HAS_JOURNAL) && superblock.journal_inode().is_none();
+    if external {
         return;
     }
     if superblock.s_journal_uuid != [0; 16] {
@@ -153,6 +155,7 @@ fn extra_sizes(context: &Context<'_>, found: &mut Vec<Problem>) {
 
 fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     let superblock = context.superblock;
+    let has_quota = superblock.features().ro_compat.contains(RoCompat::QUOTA);
     let fields = [
         ("s_usr_quota_inum", superblock.s_usr_quota_inum.get(), 3),
         ("s_grp_quota_inum", superblock.s_grp_quota_inum.get(), 4),
@@ -161,7 +164,8 @@ fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     for (field, stored, usual) in fields {
         let geometry = context.geometry();
         let ordinary = stored >= geometry.first_inode() && stored <= geometry.inodes_count();
-        if stored != 0 && stored != usual && !ordinary {
+        // Without the feature, a number left there would only hide a file from its names.
+        if stored != 0 && (!has_quota || stored != usual && !ordinary) {
             found.push(Problem::QuotaInodeInvalid { field, stored });
         }
     }

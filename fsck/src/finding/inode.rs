@@ -16,7 +16,7 @@ problems! {
         /// A deleted inode has no deletion time.
         DeletionTimeMissing {} = 304 Preen [0x0001_0004] "deleted, but without a time of deletion" => Repair::SetField { field: "i_dtime", value: 1 };
         /// A reserved inode has a mode that it cannot have.
-        ReservedModeWrong { mode: u16 } = 305 Preen [0x0001_0003, 0x0001_0035, 0x0001_0062, 0x0001_008f] "reserved inode has mode {mode:#o}" => Repair::SetField { field: "i_mode", value: 0o100_600 };
+        ReservedModeWrong { mode: u16, wanted: u16 } = 305 Preen [0x0001_0003, 0x0001_0035, 0x0001_0062, 0x0001_008f] "reserved inode has mode {mode:#o}, should have {wanted:#o}" => Repair::SetField { field: "i_mode", value: (*wanted).into() };
         /// A reserved inode that should be empty is not.
         ReservedNotClear { inode: InodeNumber } = 306 Preen [0x0001_0034, 0x0001_0063, 0x0001_0064, 0x0001_0090] "reserved and unused, but not empty" => Repair::ClearInode(*inode);
         /// A directory of no length.

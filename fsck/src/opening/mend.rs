@@ -24,6 +24,7 @@ const USUAL_FLEX_BITS: u8 = 4;
 /// Puts right what can be, with the values of a sound copy where there is one.
 pub fn mend(stored: &Superblock, other: Option<&Superblock>) -> Mended {
     let mut mended = Mended { superblock: stored.clone(), problems: Vec::new() };
+    mended.revision();
     mended.clusters();
     mended.first_data_block();
     mended.first_inode();
@@ -87,6 +88,12 @@ impl Mended {
                 to.s_first_data_block.set(wanted);
             },
         );
+    }
+
+    /// There were two revisions, and there will be no third: what is new comes as features.
+    fn revision(&mut self) {
+        let stored = self.superblock.s_rev_level.get();
+        self.check(("s_rev_level", stored.into(), 0..=1), 1, |to| to.s_rev_level.set(1));
     }
 
     /// Nothing ever made a filesystem with another first inode than 11, and a larger one would take names away.
@@ -211,7 +218,8 @@ mod tests {
     #[test]
     fn each_field_is_put_right_by_itself() {
         type Change = fn(&mut Superblock);
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 9] = [
+            ("s_rev_level", |to| to.s_rev_level.set(2)),
             ("s_log_cluster_size", |to| to.s_log_cluster_size.set(3)),
             ("s_clusters_per_group", |to| to.s_clusters_per_group.set(3)),
             ("s_first_data_block", |to| to.s_first_data_block.set(0)),
