@@ -153,9 +153,7 @@ fn extra_sizes(context: &Context<'_>, found: &mut Vec<Problem>) {
 
 fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     let superblock = context.superblock;
-    if !superblock.features().ro_compat.contains(RoCompat::QUOTA) {
-        return;
-    }
+    let has_quota = superblock.features().ro_compat.contains(RoCompat::QUOTA);
     let fields = [
         ("s_usr_quota_inum", superblock.s_usr_quota_inum.get(), 3),
         ("s_grp_quota_inum", superblock.s_grp_quota_inum.get(), 4),
@@ -164,7 +162,9 @@ fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     for (field, stored, usual) in fields {
         let geometry = context.geometry();
         let ordinary = stored >= geometry.first_inode() && stored <= geometry.inodes_count();
-        if stored != 0 && stored != usual && !ordinary {
+        // Without the feature nobody reads them; a number beyond all inodes is wrong all the same.
+        let wrong = has_quota || stored > geometry.inodes_count();
+        if stored != 0 && stored != usual && !ordinary && wrong {
             found.push(Problem::QuotaInodeInvalid { field, stored });
         }
     }

@@ -24,6 +24,7 @@ const USUAL_FLEX_BITS: u8 = 4;
 /// Puts right what can be, with the values of a sound copy where there is one.
 pub fn mend(stored: &Superblock, other: Option<&Superblock>) -> Mended {
     let mut mended = Mended { superblock: stored.clone(), problems: Vec::new() };
+    mended.revision();
     mended.clusters();
     mended.first_data_block();
     mended.first_inode();
@@ -47,6 +48,14 @@ impl Mended {
         if let Err(defect) = Defect::check_range(name, stored, *range.start(), *range.end()) {
             store(&mut self.superblock);
             self.problems.push(Problem::FieldOutOfRange { defect, field: name, value });
+        }
+    }
+
+    /// There is no later revision than 1. One that a checksum vouches for would be of a filesystem to come.
+    fn revision(&mut self) {
+        if !self.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
+            let stored = self.superblock.s_rev_level.get();
+            self.check(("s_rev_level", stored.into(), 0..=1), 1, |to| to.s_rev_level.set(1));
         }
     }
 
