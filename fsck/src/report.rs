@@ -172,7 +172,9 @@ impl Judge for Printer<'_> {
         };
         // What cannot be repaired ends an unattended run just as what may not be.
         let unattended = self.policy == Policy::Preen && verdict.grade > Grade::Preen;
-        let answer = if unattended { policy::Answer::GiveUp } else { answer };
+        // What makes a check impossible makes repairs dangerous.
+        let fatal = self.policy != Policy::No && verdict.grade == Grade::Fatal;
+        let answer = if unattended || fatal { policy::Answer::GiveUp } else { answer };
         if self.json {
             self.findings.push(FindingObject::new(finding));
             return match answer {

@@ -319,7 +319,8 @@ impl Run<'_> {
                     (redo_log, self.device.name.offset),
                 ),
                 None => {
-                    writing::commit(&self.device.store, &mut opened.source.overlay, redo_log, now).map(|_| ())
+                    let how = (redo_log, !outcome.journal_given_up);
+                    writing::commit(&self.device.store, &mut opened.source.overlay, how, now).map(|_| ())
                 }
             })
             .map_err(|error| self.failed(&error))
@@ -336,6 +337,7 @@ fn exit_of(policy: Policy, outcome: &Repaired) -> FsckExit {
     let changed = outcome.repaired > 0 || outcome.changed > 0;
     exit.set(FsckExit::CORRECTED, changed && !outcome.stopped);
     exit.set(FsckExit::UNCORRECTED, left);
+    exit.set(FsckExit::OPERATIONAL, outcome.fatal);
     exit
 }
 

@@ -61,16 +61,22 @@ pub fn record(opened: &mut Opened, clean: bool, now: u32) -> Result<()> {
     })
 }
 
-/// Commits what a repair changed: through the image's own journal where that can take it, else with a redo log.
-pub fn commit(store: &Arc<dyn Store>, overlay: &mut Overlay, redo_log: &Path, now: u32) -> Result<Committed> {
+/// Commits what a repair changed: through the image's own journal where that can take it and is not changed itself, else
+/// with a redo log.
+pub fn commit(
+    store: &Arc<dyn Store>,
+    overlay: &mut Overlay,
+    (redo_log, journal_stays): (&Path, bool),
+    now: u32,
+) -> Result<Committed> {
     // A superblock that has to be restored first cannot say where the journal is.
     match Image::open(Arc::clone(store)) {
-        Ok(image) if image.layout() == overlay.layout() => {
+        Ok(image) if journal_stays && image.layout() == overlay.layout() => {
             commit::commit(&image, overlay, redo_log, now.into())
         }
         _ => {
             let blocks = commit_with_redo_log(overlay, redo_log)?;
-            let why = "the superblock on disk is not the one that is written".to_owned();
+            let why = "the superblock or the journal is changed".to_owned();
             Ok(Committed { blocks, through: Through::RedoLog(why) })
         }
     }

@@ -64,6 +64,10 @@ impl Opened {
         let geometry = self.source.layout().geometry.clone();
         let blocks = self.log_blocks(options)?;
         let journal = Journal::open(blocks).map_err(damaged)?;
+        if self.superblock.journal_inode().is_none() && !journal.serves(&self.superblock.s_uuid) {
+            let why = "the journal does not name this filesystem".to_owned();
+            return Err(JournalProblem::ExternalUnavailable { why });
+        }
         let scan = journal.scan(geometry.blocks_count()).map_err(damaged)?;
         let plan = ReplayPlan::new(&scan, None).map_err(damaged)?;
         let overlay = &mut self.source.overlay;

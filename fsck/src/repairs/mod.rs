@@ -86,6 +86,10 @@ pub struct Repaired {
     pub left: u64,
     /// Files that were changed on request.
     pub changed: u64,
+    /// Whether the journal was given up, so that it is no place for a commit.
+    pub journal_given_up: bool,
+    /// Whether something was found that no repair may go past.
+    pub fatal: bool,
     /// Whether the judge ended it.
     pub stopped: bool,
     /// How often the check ran.
@@ -151,6 +155,8 @@ pub fn repair(opened: &mut Opened, now: u32, jobs: Jobs, judge: &mut dyn Judge) 
     }
     outcome.repaired = memory.repaired;
     outcome.left = memory.left;
+    outcome.journal_given_up = memory.journal_given_up;
+    outcome.fatal = memory.fatal;
     Ok(outcome)
 }
 
@@ -272,6 +278,8 @@ struct Memory {
     groundless: bool,
     /// Whether the journal was given up.
     journal_given_up: bool,
+    /// Whether something was found that ends the run.
+    fatal: bool,
     /// Whether what is found is put right without a word.
     quiet: bool,
 }
@@ -355,7 +363,10 @@ impl Observer for Collector<'_, '_> {
         };
         self.memory.told.insert(key, decision);
         match decision {
-            Decision::Stop => self.stopped = true,
+            Decision::Stop => {
+                self.stopped = true;
+                self.memory.fatal |= verdict.grade == Grade::Fatal;
+            }
             Decision::Repair if verdict.repair.is_some() => {
                 if !self.memory.is_hopeless(&finding) {
                     self.wanted.push(finding);
