@@ -85,8 +85,9 @@ fn flags(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor
     let geometry = context.geometry();
     let lazy = descriptor.flags & (GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     if !context.layout.has_lazy_groups() {
-        if !lazy.is_empty() {
-            found.push(Problem::LazyFlagsUnsupported { flags: lazy.bits() });
+        if !lazy.is_empty() || descriptor.unused_inodes != 0 {
+            found
+                .push(Problem::LazyFlagsUnsupported { flags: lazy.bits(), unused: descriptor.unused_inodes });
         }
         return;
     }

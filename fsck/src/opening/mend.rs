@@ -105,7 +105,10 @@ impl Mended {
         let inodes = u64::from(groups(&self.superblock))
             .saturating_mul(self.superblock.s_inodes_per_group.get().into());
         let stored = self.superblock.s_first_ino.get();
-        self.check(("s_first_ino", stored.into(), 11..=inodes.max(11)), 11, |to| to.s_first_ino.set(11));
+        // Nobody makes another number than 11, and files below it cannot be read: without a checksum it is damage.
+        let vouched = self.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM);
+        let most = if vouched { inodes.max(11) } else { 11 };
+        self.check(("s_first_ino", stored.into(), 11..=most), 11, |to| to.s_first_ino.set(11));
     }
 
     fn descriptor_size(&mut self, other: Option<&Superblock>) {
