@@ -51,9 +51,8 @@ impl Policy {
         let safe = grade <= Grade::Preen;
         match self {
             Self::No | Self::Yes => Answer::Yes,
-            Self::Preen if safe => Answer::Yes,
+            Self::Preen | Self::Safe if safe => Answer::Yes,
             Self::Preen => Answer::GiveUp,
-            Self::Safe if safe => Answer::Yes,
             Self::NoDataLoss if grade < Grade::DataLoss => Answer::Yes,
             Self::Safe | Self::NoDataLoss => Answer::No,
             // What counts as no error is nothing to ask about.

@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use ext4kit_cli::device::{Device, DeviceName};
 use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
 use ext4kit_cli::progress::{Completion, Progress, Silent};
 use ext4kit_cli::size::parse_number;
-use ext4kit_cli::{report as output, time};
+use ext4kit_cli::{arguments, report as output, time};
 use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
@@ -32,14 +31,9 @@ const PROGRAM: &str = "fsck";
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(arguments) {
+    let options = match arguments::parse::<Options>(arguments, Convention::Fsck) {
         Ok(options) => options,
-        Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing is left to do where even this cannot be printed.
-            let _ = error.print();
-            return if wrong { FsckExit::USAGE.into() } else { ExitCode::SUCCESS };
-        }
+        Err(code) => return code,
     };
     let _ = writeln!(io::stderr(), "ext4kit-fsck {}", env!("CARGO_PKG_VERSION"));
     if options.version {
@@ -47,8 +41,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match examine(&options) {
         Ok(exit) => exit.into(),
-        Err(failure) if options.json => output::json_failure(SCHEMA, &failure, Convention::Fsck),
-        Err(failure) => output::failure(PROGRAM, &failure, Convention::Fsck),
+        Err(failure) => output::failure(PROGRAM, &failure, Convention::Fsck, options.json.then_some(SCHEMA)),
     }
 }
 
@@ -311,19 +304,18 @@ impl Run<'_> {
         if opened.source.overlay.is_unchanged() && !(clean && due) {
             return Ok(());
         }
-        writing::record(opened, clean, now)
-            .and_then(|()| match &self.options.undo {
-                Some(path) => writing::commit_with_undo(
-                    opened,
-                    (&self.settings, Path::new(path)),
-                    (redo_log, self.device.name.offset),
-                ),
-                None => {
-                    let how = (redo_log, !outcome.journal_given_up);
-                    writing::commit(&self.device.store, &mut opened.source.overlay, how, now).map(|_| ())
-                }
-            })
-            .map_err(|error| self.failed(&error))
+        let store = &self.device.store;
+        let commit = |opened: &mut Opened| {
+            writing::record(opened, clean, now)?;
+            if let Some(path) = &self.options.undo {
+                let path = Path::new(path);
+                let log = (redo_log, self.device.name.offset);
+                return writing::commit_with_undo(opened, (&self.settings, path), log);
+            }
+            let how = (redo_log, !outcome.journal_given_up);
+            writing::commit(store, &mut opened.source.overlay, how, now).map(|_| ())
+        };
+        commit(opened).map_err(|error| self.failed(&error))
     }
 }
 

@@ -1,8 +1,9 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `bench`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `bench`, `testdata`.
 
 mod bench;
 mod layers;
 mod oracles;
+mod testdata;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ usage: cargo xtask COMMAND
   layers    the direction of dependencies between crates
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
   fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
+  testdata  rebuild test data from its recipes and say what differs; testdata --bless writes it
   bench     ratios against e2fsprogs; see `cargo xtask bench --help`
 ";
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["layers"] => layers::run(&root()),
         ["oracles"] => oracles::run(&root()),
         ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
+        ["testdata", rest @ ..] => testdata::run(&root(), rest),
         ["bench", rest @ ..] => bench::run(&root(), rest),
         _ => {
             eprint!("{USAGE}");

@@ -172,10 +172,15 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
         context.find(place, Problem::ReservedModeWrong { mode: view.mode() });
         return;
     }
-    // Without links and mode nobody uses it, whatever its map says.
-    if view.links() > 0 || view.mode() != 0 {
-        check_blocks(context, number, view, &Seen::default());
+    if matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)) {
+        return check_blocks(context, number, view, &Seen::default());
     }
+    // Without a mode it maps nothing, whatever its map says.
+    let in_block = attributes::of_block(context, number, view, &mut Seen::default());
+    if view.size() != 0 {
+        context.find(place, Problem::SizeWrong { stored: view.size(), wanted: 0 });
+    }
+    check_block_count(context, number, view, u64::from(in_block) << context.geometry().cluster_bits());
 }
 
 fn check_used(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, orphan: bool) {

@@ -210,32 +210,35 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
         let cluster = context.claims.cluster(block.0);
         context.claims.claim(cluster);
     }
-    if verdict.is_ok() {
-        let geometry = context.geometry();
-        let blocks = resize_blocks(context, block);
-        let stored = view.blocks_raw();
-        let counted = blocks << geometry.block_bits().saturating_sub(9);
-        if stored != counted && geometry.cluster_bits() == 0 {
-            context.find(place.clone(), InodeProblem::BlocksWrong { stored, counted });
+    match verdict.and_then(|()| resize_blocks(context, block)) {
+        Ok(blocks) => {
+            let geometry = context.geometry();
+            let stored = view.blocks_raw();
+            let counted = blocks << geometry.block_bits().saturating_sub(9);
+            if stored != counted && geometry.cluster_bits() == 0 {
+                context.find(place, InodeProblem::BlocksWrong { stored, counted });
+            }
         }
-    }
-    if let Err(why) = verdict {
-        context.find(place, Problem::ResizeInodeWrong { why });
+        Err(why) => context.find(place, Problem::ResizeInodeWrong { why }),
     }
 }
 
 /// How many blocks the resize inode maps: the block of pointers, each block of a table that it names, and what that
-/// names in turn.
-fn resize_blocks(context: &Context<'_>, double: BlockNumber) -> u64 {
-    let named = |block: BlockNumber| -> Vec<u32> {
-        let bytes = context.source.block(block);
-        let words = bytes.map_or_else(|_| Vec::new(), |bytes| bytes.as_chunks::<4>().0.to_vec());
-        words.into_iter().map(u32::from_le_bytes).filter(|pointer| *pointer != 0).collect()
+/// names in turn. All of them have to exist.
+fn resize_blocks(context: &Context<'_>, double: BlockNumber) -> Result<u64, String> {
+    let named = |block: BlockNumber| -> Result<Vec<BlockNumber>, String> {
+        let bytes = context.source.block(block).map_err(|error| error.to_string())?;
+        let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        let pointers = words.filter(|pointer| *pointer != 0).map(|pointer| BlockNumber(pointer.into()));
+        let pointers: Vec<BlockNumber> = pointers.collect();
+        match pointers.iter().find(|pointer| !context.geometry().contains(**pointer)) {
+            Some(outside) => Err(format!("block {block} names block {outside}, outside the filesystem")),
+            None => Ok(pointers),
+        }
     };
-    let lists = named(double);
-    lists.iter().fold(1u64, |sum, list| {
-        let copies = named(BlockNumber((*list).into())).len();
-        sum.saturating_add(1).saturating_add(ext4kit_format::num::wide(copies))
+    named(double)?.into_iter().try_fold(1u64, |sum, list| {
+        let copies = ext4kit_format::num::wide(named(list)?.len());
+        Ok(sum.saturating_add(1).saturating_add(copies))
     })
 }
 

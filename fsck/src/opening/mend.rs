@@ -98,17 +98,13 @@ impl Mended {
         );
     }
 
+    /// Nothing ever made a filesystem with another first inode than 11, and a larger one would take names away.
     fn first_inode(&mut self) {
         if self.superblock.is_original_revision() {
             return;
         }
-        let inodes = u64::from(groups(&self.superblock))
-            .saturating_mul(self.superblock.s_inodes_per_group.get().into());
         let stored = self.superblock.s_first_ino.get();
-        // Nobody makes another number than 11, and files below it cannot be read: without a checksum it is damage.
-        let vouched = self.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM);
-        let most = if vouched { inodes.max(11) } else { 11 };
-        self.check(("s_first_ino", stored.into(), 11..=most), 11, |to| to.s_first_ino.set(11));
+        self.check(("s_first_ino", stored.into(), 11..=11), 11, |to| to.s_first_ino.set(11));
     }
 
     fn descriptor_size(&mut self, other: Option<&Superblock>) {

@@ -13,13 +13,11 @@ use super::workshop::Workshop;
 use crate::checks::context::known;
 use crate::repair::Repair;
 
+/// Groups that were written in this stage.
+pub type Groups = FxHashSet<GroupNumber>;
+
 /// Puts a problem of a bitmap or a count right. A group's bitmaps and counts are written together, once.
-pub fn apply(
-    shop: &mut Workshop<'_>,
-    place: &Place,
-    repair: &Repair,
-    done: &mut FxHashSet<GroupNumber>,
-) -> Result<()> {
+pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair, done: &mut Groups) -> Result<()> {
     match (place, repair) {
         (Place::Superblock, Repair::SetField { field, value }) => set_total(shop, field, *value),
         (Place::BlockBitmap(group) | Place::InodeBitmap(group) | Place::GroupDescriptor(group), _) => {

@@ -294,7 +294,7 @@ fn bad_record(shop: &Workshop<'_>, format: EntryFormat, rest: &[u8]) -> Option<K
     let end = format.needed(rest.get(8..8usize.saturating_add(name_length))?);
     let record = rest.get(..end.min(rest.len()))?;
     let mut copy = record.to_vec();
-    let length = dirent::encode_rec_len(copy.len() / 4 * 4, format.block_size).ok()?;
+    let length = dirent::encode_rec_len(copy.len() & !3, format.block_size).ok()?;
     copy.get_mut(4..6)?.copy_from_slice(&length.to_le_bytes());
     let entry = format.entries(&copy).next()?.ok()?;
     if is_missed(shop, &entry) { Kept::new(&entry) } else { None }
@@ -336,7 +336,7 @@ pub fn rebuild(shop: &mut Workshop<'_>, mut dir: Inode) -> Result<()> {
         return make_linear(shop, dir);
     }
     let mut names: Vec<Name> = Vec::new();
-    for (_, bytes) in leaves(shop, &dir)? {
+    for bytes in leaves(shop, &dir)? {
         for kept in entries_of(shop, &shape, &bytes) {
             names.push(Name { name: kept.name, inode: kept.inode, file_type: kept.file_type });
         }
@@ -392,7 +392,7 @@ fn free_name(name: &[u8], take: &mut dyn FnMut(&[u8]) -> bool) -> Vec<u8> {
 }
 
 /// Every block of entries of a directory, nodes of its index left out; the root's dots carry nothing else.
-fn leaves(shop: &Workshop<'_>, dir: &Inode) -> Result<Vec<((LogicalBlock, BlockNumber), Vec<u8>)>> {
+fn leaves(shop: &Workshop<'_>, dir: &Inode) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut seen = FxHashSet::default();
     for piece in maps::sound_pieces(shop, dir) {
@@ -409,7 +409,7 @@ fn leaves(shop: &Workshop<'_>, dir: &Inode) -> Result<Vec<((LogicalBlock, BlockN
             if root_only || (logical.0 != 0 && is_node(shop, dir, &bytes, logical)) {
                 continue;
             }
-            found.push(((logical, block), bytes.to_vec()));
+            found.push(bytes.to_vec());
         }
     }
     Ok(found)

@@ -19,6 +19,7 @@ use crate::checks::special;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of e2fsck")]
 pub struct Jobs {
     /// `-D`: every directory is packed, and gets its index anew.
     pub pack_directories: bool,

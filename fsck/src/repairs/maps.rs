@@ -295,12 +295,11 @@ fn copy(shop: &mut Workshop<'_>, file: &mut Inode, part: Piece) -> Result<()> {
     let size = 1u64 << bits;
     let within = part.logical & size.saturating_sub(1);
     let mapped = if bits > 0 { map::block_in_cluster(shop, file, part.logical >> bits)? } else { None };
-    let cluster = match mapped {
-        Some(block) => BlockNumber(block.0 >> bits << bits),
-        None => {
-            let goal = BlockNumber(part.physical);
-            shop.allocate_blocks(BlockRequest { goal, wanted: size, owner: file.number() })?.start
-        }
+    let cluster = if let Some(block) = mapped {
+        BlockNumber(block.0 >> bits << bits)
+    } else {
+        let goal = BlockNumber(part.physical);
+        shop.allocate_blocks(BlockRequest { goal, wanted: size, owner: file.number() })?.start
     };
     let start = cluster.0.saturating_add(within);
     let mut bytes = vec![0; block_length];

@@ -34,7 +34,7 @@ use std::ops::ControlFlow;
 
 use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::error::{Error, Result};
-use ext4kit_format::{Defect, GroupNumber, Place};
+use ext4kit_format::{Defect, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::{self, Observer, Stage, Summary};
@@ -140,7 +140,9 @@ pub fn repair(opened: &mut Opened, now: u32, jobs: Jobs, judge: &mut dyn Judge) 
             continue;
         }
         if outcome.rounds >= MOST_ROUNDS {
-            wanted.iter().for_each(|finding| memory.give_up(finding));
+            for finding in &wanted {
+                memory.give_up(finding);
+            }
             break;
         }
         put_right(opened, knowledge, (now, &wanted), &mut memory)?;
@@ -230,7 +232,7 @@ impl Observer for UntilInodes {
 fn apply(
     shop: &mut Workshop<'_>,
     finding: &Finding,
-    (gentle, groups): (bool, &mut FxHashSet<GroupNumber>),
+    (gentle, groups): (bool, &mut bitmaps::Groups),
 ) -> Result<()> {
     let place = &finding.place;
     let Some(repair) = finding.verdict().repair else {
@@ -264,6 +266,7 @@ struct Known {
 
 /// What was decided and done so far.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an event of its own")]
 struct Memory {
     round: u32,
     /// By place and code: tries count for all findings that are alike.
@@ -321,7 +324,7 @@ impl Memory {
         match result {
             Ok(()) if self.quiet => {}
             Ok(()) if finding.verdict().grade > Grade::Note => {
-                self.repaired = self.repaired.saturating_add(1)
+                self.repaired = self.repaired.saturating_add(1);
             }
             Ok(()) => {}
             Err(_) => {
