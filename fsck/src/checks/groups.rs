@@ -86,7 +86,8 @@ fn flags(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor
     let lazy = descriptor.flags & (GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     if !context.layout.has_lazy_groups() {
         if !lazy.is_empty() || descriptor.unused_inodes != 0 {
-            found.push(Problem::LazyFlagsUnsupported { flags: lazy.bits() });
+            found
+                .push(Problem::LazyFlagsUnsupported { flags: lazy.bits(), unused: descriptor.unused_inodes });
         }
         return;
     }

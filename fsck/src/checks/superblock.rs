@@ -164,8 +164,8 @@ fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     for (field, stored, usual) in fields {
         let geometry = context.geometry();
         let ordinary = stored >= geometry.first_inode() && stored <= geometry.inodes_count();
-        // Without the feature, a number left there would only hide a file from its names.
-        if stored != 0 && (!has_quota || stored != usual && !ordinary) {
+        // Without the feature there is no such inode, and e2fsck takes the number for one all the same.
+        if stored != 0 && stored != usual && !(has_quota && ordinary) {
             found.push(Problem::QuotaInodeInvalid { field, stored });
         }
     }
@@ -244,6 +244,21 @@ fn resize_blocks(context: &Context<'_>, double: BlockNumber) -> Result<u64, Stri
     })
 }
 
+/// The first pointer of the resize inode's block that leads outside the filesystem, or to a block that does. Pointers
+/// besides those of the reserved blocks stay after the reserve was made smaller, and do no harm.
+fn stray_pointer(context: &Context<'_>, pointers: &[u8]) -> Option<usize> {
+    let geometry = context.geometry();
+    let named = |bytes: &[u8]| -> Vec<BlockNumber> {
+        let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        words.map(|pointer| BlockNumber(pointer.into())).collect()
+    };
+    let stray = |block: &BlockNumber| block.0 != 0 && !geometry.contains(*block);
+    named(pointers).iter().position(|list| {
+        let copies = || context.source.block(*list).map_or_else(|_| Vec::new(), |bytes| named(&bytes));
+        list.0 != 0 && (stray(list) || copies().iter().any(stray))
+    })
+}
+
 fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber) -> Result<(), String> {
     let geometry = context.geometry();
     let others =
@@ -261,6 +276,9 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
     let per_block = geometry.pointers_per_block();
     let copies: Vec<BlockNumber> =
         geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group)).collect();
+    if let Some(slot) = stray_pointer(context, &pointers) {
+        return Err(format!("pointer {slot} leads outside the filesystem"));
+    }
     for reserved in 0..geometry.reserved_descriptor_blocks() {
         let number = tables.saturating_add(reserved);
         let slot = number.checked_rem(per_block).unwrap_or(0);

@@ -16,7 +16,7 @@ problems! {
         /// The descriptor's checksum is wrong.
         ChecksumWrong { defect: Defect } = 204 Preen [0x0000_0035, 0x0000_003e] "{defect}" => Repair::RefreshChecksum;
         /// Lazy flags without checksums that vouch for them.
-        LazyFlagsUnsupported { flags: u16 } = 205 Preen [0x0000_0036] "flags {flags:#x} need descriptor checksums" => Repair::SetField { field: "bg_flags", value: 0 };
+        LazyFlagsUnsupported { flags: u16, unused: u32 } = 205 Preen [0x0000_0036] "flags {flags:#x} and {unused} unused inodes need descriptor checksums" => Repair::SetField { field: "bg_flags", value: 0 };
         /// More unused inodes than the table has.
         UnusedInodesTooMany { stored: u32, most: u32 } = 206 Preen [0x0000_0038] "bg_itable_unused is {stored} of {most}" => Repair::SetField { field: "bg_itable_unused", value: 0 };
         /// The last group says its block bitmap was never written.

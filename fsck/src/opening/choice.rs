@@ -1,6 +1,6 @@
 //! The superblock to check by: the primary where anything speaks for it, since only it is current; else a copy.
 
-use ext4kit_format::disk::features::RoCompat;
+use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::image::{SuperblockChoice, check_readable, read_superblock};
@@ -37,19 +37,8 @@ pub fn choose(store: &dyn Store, options: &Options) -> Result<Choice> {
     let primary = read_superblock(store, SuperblockChoice::Primary);
     let error = match &primary {
         Ok(primary) => match judge(store, primary) {
-            Ok(layout) if !is_suspect(store, primary, &layout) => {
-                // What is out of range without being in the way.
-                let mended = mend(primary, None);
-                return Ok(Choice {
-                    superblock: mended.superblock,
-                    layout,
-                    copy: None,
-                    problems: mended.problems,
-                });
-            }
+            Ok(layout) if !is_suspect(store, primary, &layout) => return Ok(as_it_is(primary, layout)),
             Ok(layout) => return Ok(second_opinion(store, primary, layout, options)),
-            // What is sound but unknown is not to be worked around.
-            Err(error @ (Error::Unsupported(_) | Error::NotFilesystem(_))) => return Err(error),
             Err(error) => error,
         },
         Err(Error::NotFilesystem(why)) => Error::NotFilesystem(why.clone()),
@@ -63,6 +52,11 @@ pub fn choose(store: &dyn Store, options: &Options) -> Result<Choice> {
     }
     let found = if options.backups { copies::find(store, primary.as_ref()) } else { Vec::new() };
     let best = copies::vote(&found, primary.as_ref()).first().copied();
+    // What is sound but unknown is not to be worked around.
+    let unknown = matches!(error, Error::Unsupported(_) | Error::NotFilesystem(_));
+    if unknown && primary.as_ref().is_some_and(|primary| features_are_believable(primary, best)) {
+        return Err(error);
+    }
     let mendable = primary.as_ref().and_then(|primary| mended(store, primary, best, options));
     if let Some(choice) = mendable {
         return Ok(choice);
@@ -71,6 +65,28 @@ pub fn choose(store: &dyn Store, options: &Options) -> Result<Choice> {
         Some(copy) => Ok(from_copy(copy, primary.as_ref(), error.to_string())),
         None => Err(error),
     }
+}
+
+/// Whether features that cannot be handled are those of a filesystem or journal to come, and not garbage.
+fn features_are_believable(primary: &Superblock, best: Option<&Copy>) -> bool {
+    let features = primary.features();
+    if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        return primary.verify_checksum().is_ok();
+    }
+    if best.is_some_and(|copy| copy.superblock.s_uuid == primary.s_uuid) {
+        return false;
+    }
+    // A journal has this one and no other.
+    if features.incompat.contains(Incompat::JOURNAL_DEV) {
+        features.incompat == Incompat::JOURNAL_DEV
+    } else {
+        !has_garbage_features(primary)
+    }
+}
+
+/// Whether there are so many unknown features that they are none: nobody invents three at once.
+fn has_garbage_features(superblock: &Superblock) -> bool {
+    superblock.features().iter().filter(|feature| feature.name().is_none()).count() >= 3
 }
 
 /// The copy that was asked for.
@@ -106,22 +122,37 @@ fn judge(store: &dyn Store, superblock: &Superblock) -> Result<Layout> {
     }
 }
 
-/// Whether numbers that are possible, and that no checksum vouches for, contradict each other or the device.
+/// Whether numbers that are possible, and that no checksum vouches for, contradict each other or the device; or whether
+/// there is a checksum although the feature is off, or features that cannot be.
 fn is_suspect(store: &dyn Store, superblock: &Superblock, layout: &Layout) -> bool {
     let geometry = &layout.geometry;
     let vouched = superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM);
     let contradicts = superblock.s_inodes_count.get() != geometry.inodes_count()
-        || geometry.blocks_count() > store.size() >> geometry.block_bits();
+        || geometry.blocks_count() > store.size() >> geometry.block_bits()
+        || superblock.s_checksum.get() != 0
+        || has_garbage_features(superblock);
     !vouched && contradicts
 }
 
 /// A suspect primary against its copies: where they agree on another shape, and that contradicts nothing, it is theirs.
 fn second_opinion(store: &dyn Store, primary: &Superblock, layout: Layout, options: &Options) -> Choice {
+    let mut with_checksum = primary.clone();
+    let mut features = primary.features();
+    features.ro_compat.insert(RoCompat::METADATA_CSUM);
+    with_checksum.set_features(features);
+    if let Ok(layout) = judge(store, &with_checksum) {
+        // The bit that is wrong is that of the feature.
+        let problems = vec![Problem::OneBitWrong {}];
+        return Choice { superblock: with_checksum, layout, copy: None, problems };
+    }
     let found = if options.backups { copies::find(store, Some(primary)) } else { Vec::new() };
     let party = copies::vote(&found, Some(primary));
     let better = party.first().copied().filter(|copy| {
-        copy.superblock.s_uuid == primary.s_uuid
-            && !copies::same_shape(&copy.superblock, primary)
+        // Whoever turns the checksums off does so in the copies as well.
+        let vouched = copy.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM);
+        let same_shape = copies::same_shape(&copy.superblock, primary);
+        let related = same_shape || copy.superblock.s_uuid == primary.s_uuid;
+        (has_garbage_features(primary) || (related && (vouched || !same_shape)))
             && !is_suspect(store, &copy.superblock, &copy.layout)
     });
     match better {
@@ -129,8 +160,14 @@ fn second_opinion(store: &dyn Store, primary: &Superblock, layout: Layout, optio
             let why = "its numbers contradict each other and those of its copies";
             from_copy(copy, Some(primary), why.to_owned())
         }
-        None => Choice { superblock: primary.clone(), layout, copy: None, problems: Vec::new() },
+        None => as_it_is(primary, layout),
     }
+}
+
+/// The primary, with what is out of range without being in the way put right.
+fn as_it_is(primary: &Superblock, layout: Layout) -> Choice {
+    let mended = mend(primary, None);
+    Choice { superblock: mended.superblock, layout, copy: None, problems: mended.problems }
 }
 
 /// The primary with one bit put right, where the checksum proves which.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use ext4kit_format::create::{GroupTables, place_tables};
 use ext4kit_format::disk::features::Incompat;
-use ext4kit_format::disk::group_desc::{GroupDescriptor, GroupFlags};
+use ext4kit_format::disk::group_desc::{DescriptorChecksum, GroupDescriptor, GroupFlags};
 use ext4kit_format::disk::inode::InodeView;
 use ext4kit_format::geometry::Geometry;
 use ext4kit_format::layout::Layout;
@@ -59,6 +59,12 @@ pub fn read(source: &Source) -> Descriptors {
             }
             reader.found.groups.push(descriptor);
         }
+    }
+    if source.layout().descriptor_checksum == DescriptorChecksum::None {
+        // Nothing vouches for the primary ones but that the copies say the same.
+        let known: Vec<GroupNumber> = doubtful.iter().map(|(group, _)| *group).collect();
+        let others = reader.contradicted().into_iter().filter(|group| known.binary_search(group).is_err());
+        doubtful.extend(others.map(|group| (group, true)));
     }
     for (group, sound) in doubtful {
         reader.recover(group, sound);
@@ -180,6 +186,29 @@ impl Reader<'_> {
             self.tell(group, problem);
             self.put(group, mended);
         }
+    }
+
+    /// Groups whose first copy leads elsewhere.
+    fn contradicted(&self) -> Vec<GroupNumber> {
+        let per_block = self.geometry.descriptors_per_block();
+        let mut found = Vec::new();
+        for table_block in 0..self.geometry.descriptor_blocks() {
+            let copies = self.geometry.descriptor_table_copies(table_block);
+            let Some(table) = copies.first().and_then(|block| self.source.block(*block).ok()) else {
+                continue;
+            };
+            let first = table_block.saturating_mul(per_block);
+            for within in 0..self.geometry.group_count().saturating_sub(first).min(per_block) {
+                let group = GroupNumber(first.saturating_add(within));
+                let copy = record(self.geometry, &table, within);
+                let copy = copy.and_then(|record| GroupDescriptor::parse(record).ok());
+                let stored = self.found.groups.get(index(group.0));
+                if copy.as_ref().map(places) != stored.map(places) {
+                    found.push(group);
+                }
+            }
+        }
+        found
     }
 
     /// Every part of a group that lies over other metadata, or under it.

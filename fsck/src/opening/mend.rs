@@ -51,6 +51,14 @@ impl Mended {
         }
     }
 
+    /// There is no later revision than 1. One that a checksum vouches for would be of a filesystem to come.
+    fn revision(&mut self) {
+        if !self.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
+            let stored = self.superblock.s_rev_level.get();
+            self.check(("s_rev_level", stored.into(), 0..=1), 1, |to| to.s_rev_level.set(1));
+        }
+    }
+
     /// Without bigalloc a cluster is a block, whatever the fields say.
     fn clusters(&mut self) {
         if self.superblock.features().ro_compat.contains(RoCompat::BIGALLOC) {
