@@ -98,12 +98,6 @@ impl Mended {
         );
     }
 
-    /// There were two revisions, and there will be no third: what is new comes as features.
-    fn revision(&mut self) {
-        let stored = self.superblock.s_rev_level.get();
-        self.check(("s_rev_level", stored.into(), 0..=1), 1, |to| to.s_rev_level.set(1));
-    }
-
     /// Nothing ever made a filesystem with another first inode than 11, and a larger one would take names away.
     fn first_inode(&mut self) {
         if self.superblock.is_original_revision() {
@@ -226,8 +220,7 @@ mod tests {
     #[test]
     fn each_field_is_put_right_by_itself() {
         type Change = fn(&mut Superblock);
-        let changes: [(&str, Change); 9] = [
-            ("s_rev_level", |to| to.s_rev_level.set(2)),
+        let changes: [(&str, Change); 8] = [
             ("s_log_cluster_size", |to| to.s_log_cluster_size.set(3)),
             ("s_clusters_per_group", |to| to.s_clusters_per_group.set(3)),
             ("s_first_data_block", |to| to.s_first_data_block.set(0)),
