@@ -11,7 +11,9 @@ use anyhow::{Context, Result, bail};
 
 use super::cargo;
 
+mod fsck;
 mod journal;
+mod synthetic;
 
 const USAGE: &str = "\
 usage: cargo xtask bench [NAME …] [--rounds N]
@@ -35,6 +37,7 @@ struct Duel {
 
 /// Runs the benchmarks that are named, or all.
 pub fn run(root: &Path, words: &[&str]) -> Result<()> {
+    if words.first() == Some(&"make") { return fsck::run(&words[1..]); }
     let mut rounds = 5;
     let mut names = Vec::new();
     let mut rest = words.iter();
