@@ -521,7 +521,11 @@ pub fn checksum(block: &[u8], inode_seed: u32) -> u32 {
 
 /// Compares a leaf's stored checksum with its contents. A block without a tail is reported as cut short.
 pub fn verify_checksum(block: &[u8], inode_seed: u32) -> Result<(), Defect> {
-    let at = tail_offset(block).ok_or(NO_TAIL)?;
+    verify_tail(block, tail_offset(block).ok_or(NO_TAIL)?, inode_seed)
+}
+
+/// The same where [`tail_offset`] has found the tail.
+pub fn verify_tail(block: &[u8], at: usize, inode_seed: u32) -> Result<(), Defect> {
     let stored = le32(block, at.saturating_add(8)).ok_or(NO_TAIL)?;
     let computed = checksum(block, inode_seed);
     if stored == computed { Ok(()) } else { Err(Defect::Checksum { stored, computed }) }

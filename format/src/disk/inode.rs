@@ -179,6 +179,8 @@ const _: () = {
     assert!(offset_of!(InodeHead, i_checksum_lo) == CHECKSUM_LOW);
 };
 
+/// What an inode's checksum begins with, beside the filesystem's seed: its number and its generation.
+const CHECKED_PREFIX: usize = 8;
 const CHECKSUM_LOW: usize = 0x7c;
 const EXTRA_ISIZE: usize = 0x80;
 const CHECKSUM_HIGH: usize = 0x82;
@@ -359,17 +361,23 @@ impl<'a> InodeView<'a> {
 
     /// The checksum that the contents call for, of as many bits as can be stored.
     pub fn computed_checksum(self, filesystem_seed: u32, number: InodeNumber) -> u32 {
-        let owner = Owner { inode: number, generation: self.generation() };
-        let mut register = inode_seed(filesystem_seed, owner);
-        let mut done = 0;
-        let holes = [Some(CHECKSUM_LOW), self.has_checksum_high().then_some(CHECKSUM_HIGH)];
-        for hole in holes.into_iter().flatten() {
-            register = crc32c(register, self.bytes.get(done..hole).unwrap_or_default());
-            register = crc32c(register, &[0, 0]);
-            done = hole.saturating_add(2);
+        // The start of what is summed up, with zeros where the checksum lies, is put together first: two long runs are
+        // several times as fast as seven short ones.
+        let has_high = self.has_checksum_high();
+        let mut start = [0; CHECKED_PREFIX.saturating_add(CTIME_EXTRA)];
+        let split = self.bytes.len().min(CTIME_EXTRA);
+        let (head, rest) = self.bytes.split_at_checked(split).unwrap_or_default();
+        let end = CHECKED_PREFIX.saturating_add(split);
+        let (prefix, copy) = start.split_at_mut(CHECKED_PREFIX);
+        copy.get_mut(..split).unwrap_or_default().copy_from_slice(head);
+        let _ = put_le16(copy, CHECKSUM_LOW, 0);
+        if has_high {
+            let _ = put_le16(copy, CHECKSUM_HIGH, 0);
         }
-        register = crc32c(register, self.bytes.get(done..).unwrap_or_default());
-        if self.has_checksum_high() { register } else { register & 0xffff }
+        let _ = put_le32(prefix, 0, number.get());
+        let _ = put_le32(prefix, 4, self.generation());
+        let register = crc32c(crc32c(filesystem_seed, start.get(..end).unwrap_or_default()), rest);
+        if has_high { register } else { register & 0xffff }
     }
 
     /// Checks the checksum. An inode whose first 128 bytes are zero was never written and has none.
