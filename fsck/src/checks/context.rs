@@ -3,7 +3,7 @@
 //! [`Known`] is what all threads of a pass look at and fill in together. A [`Context`] adds the [`Ledger`], which only
 //! the thread has that leads the check: who follows it, and what was found, in order.
 
-use std::ops::{ControlFlow, Deref, DerefMut};
+use std::ops::{ControlFlow, Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ext4kit_format::disk::features::Features;
@@ -12,7 +12,7 @@ use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::geometry::Geometry;
 use ext4kit_format::layout::Layout;
 use ext4kit_format::num::index;
-use ext4kit_format::{GroupNumber, InodeNumber, Place};
+use ext4kit_format::{BlockNumber, GroupNumber, InodeNumber, Place};
 
 use super::bits::{InodeBytes, NameCounts};
 use super::claims::Claims;
@@ -145,17 +145,27 @@ impl<'a> Known<'a> {
     }
 
     /// The block that holds an inode, and where in it the inode's slot lies.
-    pub fn inode_block(&self, inode: InodeNumber) -> Option<(Bytes<'a>, std::ops::Range<usize>)> {
+    pub fn inode_block(&self, inode: InodeNumber) -> Option<(Bytes<'a>, Range<usize>)> {
+        let (block, slot) = self.inode_slot(inode)?;
+        let bytes = self.source.block(block).ok()?;
+        (slot.end <= bytes.len()).then_some((bytes, slot))
+    }
+
+    /// A copy of an inode's slot: for a pass over inodes that are far apart.
+    pub fn inode_copy(&self, inode: InodeNumber) -> Option<Vec<u8>> {
+        let (block, slot) = self.inode_slot(inode)?;
+        let mut copy = vec![0; slot.len()];
+        self.source.read_record(block, slot.start, &mut copy).ok()?;
+        Some(copy)
+    }
+
+    fn inode_slot(&self, inode: InodeNumber) -> Option<(BlockNumber, Range<usize>)> {
         let geometry = self.geometry();
         let (group, place) = geometry.inode_place(inode)?;
         let table = self.group(group)?.inode_table;
         let (block, offset) = geometry.inode_slot(table, place);
         let end = offset.checked_add(index(geometry.inode_size()))?;
-        if !geometry.contains(block) {
-            return None;
-        }
-        let bytes = self.source.block(block).ok()?;
-        (end <= bytes.len()).then_some((bytes, offset..end))
+        geometry.contains(block).then_some((block, offset..end))
     }
 
     /// How many inodes of a group are worth reading: none where the table was never written, else up to the unused

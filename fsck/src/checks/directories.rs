@@ -103,8 +103,8 @@ fn all(run: &mut Run<'_, '_>) {
 /// Looks up the inode of a directory.
 fn with_directory(part: &mut Part<'_, '_>, at: usize, work: impl FnOnce(&mut Part<'_, '_>, &Current<'_>)) {
     let Some(Directory { inode: number, .. }) = part.directories.get(at) else { return };
-    let Some((bytes, range)) = part.inode_block(number) else { return };
-    let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok()) else { return };
+    let Some(slot) = part.inode_copy(number) else { return };
+    let Ok(view) = InodeView::new(&slot) else { return };
     let seed = part.layout.inode_seed(Owner { inode: number, generation: view.generation() });
     let format = EntryFormat {
         block_size: part.geometry().block_size(),

@@ -3,7 +3,7 @@
 use ext4kit_format::bytes::all_zero;
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
-use ext4kit_format::disk::inode::{FileKind, HEAD_SIZE, InodeFlags, InodeView, MAP_SIZE};
+use ext4kit_format::disk::inode::{self, FileKind, HEAD_SIZE, InodeFlags, InodeView, MAP_SIZE};
 use ext4kit_format::num::{index, index64, wide};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, InodeNumber, Place};
 
@@ -89,9 +89,12 @@ fn check_stretch(part: &mut Part<'_, '_>, stretch: Stretch) {
     }
     let start = BlockNumber(table.start.0.saturating_add(stretch.first.into()));
     let first = stretch.first.saturating_mul(geometry.inodes_per_block());
-    let mut buffer = Vec::new();
-    if let Ok(bytes) = part.source.read_blocks(BlockRun { start, length: stretch.blocks.into() }, &mut buffer) {
-        return check_slots(part, (stretch.group, first), bytes);
+    let mut buffer = std::mem::take(&mut part.buffer);
+    let read = part.source.read_blocks(BlockRun { start, length: stretch.blocks.into() }, &mut buffer);
+    let all = read.map(|bytes| check_slots(part, (stretch.group, first), bytes));
+    part.buffer = buffer;
+    if all.is_ok() {
+        return;
     }
     // One by one, to tell of those that cannot be read and to look at the others.
     for at in 0..stretch.blocks {
@@ -105,28 +108,47 @@ fn check_stretch(part: &mut Part<'_, '_>, stretch: Stretch) {
     }
 }
 
+/// Slots whose checksums are verified together.
+const TOGETHER: usize = 4;
+
 /// Checks the inodes in some blocks of a group's table, given the place of the first.
 fn check_slots(part: &mut Part<'_, '_>, (group, first): (GroupNumber, u32), bytes: &[u8]) {
     let geometry = part.geometry();
-    let used = part.used_part(group);
-    let Some(before) = geometry.inode_at(group, 0).map(|inode| inode.get()) else { return };
-    for (place, slot) in (first..used).zip(bytes.chunks_exact(index(geometry.inode_size()))) {
-        if let Ok(view) = InodeView::new(slot)
-            && let Some(number) = InodeNumber::new(before.saturating_add(place))
-            && !all_zero(slot.get(..HEAD_SIZE).unwrap_or_default())
-        {
-            check_inode(part, number, view);
+    let size = index(geometry.inode_size());
+    let Some(before) = geometry.inode_at(group, 0).map(InodeNumber::get) else { return };
+    let places = first..part.used_part(group);
+    let slots = bytes.chunks(size.saturating_mul(TOGETHER));
+    for (place, slots) in places.clone().step_by(TOGETHER).zip(slots) {
+        let Some(number) = InodeNumber::new(before.saturating_add(place)) else { continue };
+        let sound = match (part.layout.checksum_seed, slots.try_into()) {
+            (None, _) => [true; TOGETHER],
+            (Some(seed), Ok(slots)) => inode::verify_four(slots, seed, number),
+            (Some(_), Err(_)) => [false; TOGETHER],
+        };
+        for ((place, slot), sound) in (place..places.end).zip(slots.chunks_exact(size)).zip(sound) {
+            if let Ok(view) = InodeView::new(slot)
+                && let Some(number) = InodeNumber::new(before.saturating_add(place))
+                && !all_zero(slot.get(..HEAD_SIZE).unwrap_or_default())
+            {
+                if !sound {
+                    check_sum(part, number, view);
+                }
+                check_inode(part, number, view);
+            }
         }
+    }
+}
+
+fn check_sum(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
+    if let Some(seed) = part.layout.checksum_seed
+        && let Err(defect) = view.verify_checksum(seed, number)
+    {
+        part.find(Place::Inode(number), Problem::ChecksumWrong { defect });
     }
 }
 
 fn check_inode(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
     let place = Place::Inode(number);
-    if let Some(seed) = part.layout.checksum_seed
-        && let Err(defect) = view.verify_checksum(seed, number)
-    {
-        part.find(place.clone(), Problem::ChecksumWrong { defect });
-    }
     let first = part.geometry().first_inode();
     if number.get() < first && number != InodeNumber::ROOT {
         return check_reserved(part, number, view);

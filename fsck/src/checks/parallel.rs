@@ -11,11 +11,12 @@ pub fn threads(wanted: Option<usize>) -> usize {
 }
 
 /// Does each part of some work, the first 0, on so many threads, and hands the results to `take` in the order of the parts,
-/// on the thread of the caller. With one thread, or where the system gives none, the caller does it all.
-pub fn in_order<R: Send>(
+/// on the thread of the caller. With one thread, or where the system gives none, the caller does it all. Each thread has
+/// some scratch of its own, for memory that one part leaves to the next.
+pub fn in_order<S: Default, R: Send>(
     threads: usize,
     parts: usize,
-    work: impl Fn(usize) -> R + Sync,
+    work: impl Fn(&mut S, usize) -> R + Sync,
     mut take: impl FnMut(R),
 ) {
     let next = AtomicUsize::new(0);
@@ -27,8 +28,9 @@ pub fn in_order<R: Send>(
         for _ in 0..if useful > 1 { useful } else { 0 } {
             let (sender, draw, work) = (sender.clone(), &draw, &work);
             let worker = move || {
+                let mut scratch = S::default();
                 while let Some(part) = draw() {
-                    if sender.send((part, work(part))).is_err() {
+                    if sender.send((part, work(&mut scratch, part))).is_err() {
                         break;
                     }
                 }
@@ -49,8 +51,9 @@ pub fn in_order<R: Send>(
             }
         }
     });
+    let mut scratch = S::default();
     while let Some(part) = draw() {
-        take(work(part));
+        take(work(&mut scratch, part));
     }
 }
 
@@ -63,7 +66,7 @@ mod tests {
         for threads in [0, 1, 2, 5] {
             for parts in [0, 1, 3, 100] {
                 let mut taken = Vec::new();
-                in_order(threads, parts, |part| part * 7, |result| taken.push(result));
+                in_order(threads, parts, |(), part| part * 7, |result| taken.push(result));
                 assert_eq!(taken, (0..parts).map(|part| part * 7).collect::<Vec<_>>());
             }
         }

@@ -90,11 +90,13 @@ impl<'r, 'a> Run<'r, 'a> {
     /// Does so many parts of the pass. Once two of them met, the rest is left out: all will be done again.
     pub fn parts(&mut self, count: usize, work: impl Fn(&mut Part<'_, 'a>, usize) + Sync) {
         let (known, useless) = (self.known, self.held.is_some());
-        let one = |at: usize| {
+        let one = |buffer: &mut Vec<u8>, at: usize| {
             let mut part = Part::new(known);
+            part.buffer = std::mem::take(buffer);
             if !(useless && known.parts_met()) {
                 work(&mut part, at);
             }
+            *buffer = std::mem::take(&mut part.buffer);
             part.finish()
         };
         let Self { ledger, held, progress: (done, total), .. } = self;
@@ -131,6 +133,8 @@ pub struct Part<'k, 'a> {
     known: &'k Known<'a>,
     /// What was found.
     pub found: Found,
+    /// For blocks that are read; its contents mean nothing.
+    pub buffer: Vec<u8>,
     /// Blocks among which there is no fixed metadata: where the last question for it was answered.
     free_of_metadata: Range<u64>,
     /// Clusters from one to another that are to be claimed with those that follow them.
@@ -148,7 +152,13 @@ impl<'a> Deref for Part<'_, 'a> {
 impl<'k, 'a> Part<'k, 'a> {
     /// A part that found nothing yet.
     pub fn new(known: &'k Known<'a>) -> Self {
-        Self { known, found: Found::default(), free_of_metadata: 0..0, claiming: None }
+        Self {
+            known,
+            found: Found::default(),
+            buffer: Vec::new(),
+            free_of_metadata: 0..0,
+            claiming: None,
+        }
     }
 
     /// Notes a problem at a place.
