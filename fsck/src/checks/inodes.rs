@@ -13,7 +13,7 @@ use super::context::{Context, Known, known};
 use super::directory_list::DirectoryList;
 use super::maps::{self, Piece, View, Visitor};
 use super::part::{Part, Run};
-use super::special;
+use super::{plain, special};
 use crate::finding::{InodeProblem as Problem, MapProblem, SuperblockProblem};
 
 /// Findings about one inode's map beyond this many add nothing.
@@ -117,6 +117,7 @@ fn check_slots(part: &mut Part<'_, '_>, (group, first): (GroupNumber, u32), byte
     let size = index(geometry.inode_size());
     let Some(before) = geometry.inode_at(group, 0).map(InodeNumber::get) else { return };
     let places = first..part.used_part(group);
+    let plain = plain::applies(part);
     let slots = bytes.chunks(size.saturating_mul(TOGETHER));
     for (place, slots) in places.clone().step_by(TOGETHER).zip(slots) {
         let Some(number) = InodeNumber::new(before.saturating_add(place)) else { continue };
@@ -133,7 +134,9 @@ fn check_slots(part: &mut Part<'_, '_>, (group, first): (GroupNumber, u32), byte
                 if !sound {
                     check_sum(part, number, view);
                 }
-                check_inode(part, number, view);
+                if !(plain && plain::take(part, number, view)) {
+                    check_inode(part, number, view);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 //! | [`part`], [`parallel`] | passes in parts on many threads, taken together in order |
 //! | [`bits`], [`claims`], [`directory_list`] | what all threads fill in: sets, counts, who owns a cluster, who names a directory |
 //! | [`superblock`], [`groups`], [`journal`] | pass 0 |
-//! | [`inodes`], [`maps`], [`special`], [`attributes`], [`shared`] | pass 1: start reading at [`inodes`] |
+//! | [`inodes`], [`plain`], [`maps`], [`special`], [`attributes`], [`shared`] | pass 1: start reading at [`inodes`] |
 //! | [`directories`], [`index`], [`names`] | pass 2 |
 //! | [`connect`], [`links`], [`bitmaps`] | passes 3, 4 and 5 |
 
@@ -27,6 +27,7 @@ pub mod maps;
 pub mod names;
 pub mod parallel;
 pub mod part;
+pub mod plain;
 pub mod shared;
 pub mod special;
 pub mod superblock;
