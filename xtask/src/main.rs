@@ -1,4 +1,4 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `bench`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `sweep`, `bench`.
 
 mod bench;
 mod layers;
@@ -18,6 +18,7 @@ usage: cargo xtask COMMAND
   layers    the direction of dependencies between crates
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
   fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
+  sweep     how time grows with size on hostile images: sweep fsck
   bench     ratios against e2fsprogs; see `cargo xtask bench --help`
 ";
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["layers"] => layers::run(&root()),
         ["oracles"] => oracles::run(&root()),
         ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
+        ["sweep", rest @ ..] => bench::sweep(&root(), rest),
         ["bench", rest @ ..] => bench::run(&root(), rest),
         _ => {
             eprint!("{USAGE}");

@@ -184,7 +184,7 @@ fn has_other_than_metadata(known: &Known<'_>, first: u64, limit: u32) -> bool {
     let bits = known.geometry().cluster_bits();
     let end = first.saturating_add(limit.into());
     let mut from = first;
-    while let Some(cluster) = claims.used.next(from).filter(|cluster| *cluster < end) {
+    while let Some(cluster) = claims.used.next(from..end) {
         let run = BlockRun { start: BlockNumber(cluster << bits), length: 1 << bits };
         let Some(block) = claims.in_metadata(run) else { return true };
         // On to where this stretch of metadata ends.

@@ -3,6 +3,7 @@
 //! All of it is one word or byte at a time, read and changed atomically and in no order with anything else: what one
 //! pass wrote, the next one reads after the threads of the first have ended.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -58,24 +59,28 @@ impl BitSet {
         self.raw(bit / 64).is_some_and(|word| word & (1u64 << (bit % 64)) != 0)
     }
 
-    /// The next number from `from` on that is there.
-    pub fn next(&self, from: u64) -> Option<u64> {
-        self.search(from, |word| word)
+    /// The next number from one on, and before a limit, that is there. No word behind the limit is looked at.
+    pub fn next(&self, range: Range<u64>) -> Option<u64> {
+        self.search(range, |word| word)
     }
 
-    /// The next number from `from` on that is not there; `None` beyond the limit, rounded up to whole words.
-    pub fn next_absent(&self, from: u64) -> Option<u64> {
-        self.search(from, |word| !word)
+    /// The next number from one on, and before a limit, that is not there.
+    pub fn next_absent(&self, range: Range<u64>) -> Option<u64> {
+        self.search(range, |word| !word)
     }
 
-    fn search(&self, from: u64, wanted: impl Fn(u64) -> u64) -> Option<u64> {
-        let mut at = from / 64;
-        let mut word = wanted(self.raw(at)?) & (u64::MAX << (from % 64));
-        while word == 0 {
-            at = at.saturating_add(1);
-            word = wanted(self.raw(at)?);
+    fn search(&self, range: Range<u64>, wanted: impl Fn(u64) -> u64) -> Option<u64> {
+        let mut from = range.start;
+        while from < range.end {
+            let word = wanted(self.raw(from / 64)?) & (u64::MAX << (from % 64));
+            let start = from & !63;
+            if word != 0 {
+                let found = start.saturating_add(word.trailing_zeros().into());
+                return Some(found).filter(|found| *found < range.end);
+            }
+            from = start.saturating_add(64);
         }
-        Some(at.saturating_mul(64).saturating_add(word.trailing_zeros().into()))
+        None
     }
 
     /// Whether the 64 numbers from any number on are there, the first in the lowest bit.
@@ -247,8 +252,10 @@ mod tests {
             assert!(set.insert(bit));
         }
         for from in 0..300 {
-            assert_eq!(set.next(from), (from..320).find(|bit| set.contains(*bit)));
-            assert_eq!(set.next_absent(from), (from..320).find(|bit| !set.contains(*bit)));
+            for limit in [from, from + 1, from + 70, 320] {
+                assert_eq!(set.next(from..limit), (from..limit).find(|bit| set.contains(*bit)));
+                assert_eq!(set.next_absent(from..limit), (from..limit).find(|bit| !set.contains(*bit)));
+            }
             let word = (0..64).fold(0, |word, bit| word | u64::from(set.contains(from + bit)) << bit);
             assert_eq!(set.word(from), word);
         }

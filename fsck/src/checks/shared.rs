@@ -27,13 +27,14 @@ impl Owners<'_, '_> {
         let bits = self.known.geometry().cluster_bits();
         let shared = &self.known.claims.shared;
         let mut cluster = self.known.claims.cluster(start);
+        let behind = self.known.claims.cluster(end.saturating_sub(1)).saturating_add(1);
         // Each stretch costs, as each may become a finding.
-        while let Some(next) = shared.next(cluster) {
+        while let Some(next) = shared.next(cluster..behind) {
             let block = (next << bits).max(start);
-            if block >= end || !self.budget.take(1) {
+            if !self.budget.take(1) {
                 break;
             }
-            cluster = shared.next_absent(next).unwrap_or(u64::MAX >> bits);
+            cluster = shared.next_absent(next..behind).unwrap_or(behind);
             let stop = (cluster << bits).min(end);
             match self.runs.last_mut() {
                 Some(last) if last.start.0.saturating_add(last.length) == block => {

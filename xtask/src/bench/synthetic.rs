@@ -21,7 +21,7 @@ const BLOCK: u64 = 4096;
 const CONTENTS: u8 = 0x5a;
 
 /// Directories in the root, with files in each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Tree {
     /// How many directories.
     pub directories: u64,
@@ -29,6 +29,10 @@ pub struct Tree {
     pub files: u64,
     /// How many extents of one block in each file, a hole after each.
     pub extents: u64,
+    /// How many in the very first file, if that has more.
+    pub extents_of_first: u64,
+    /// Bytes of the value of an attribute that each file has, different in each; 0 for no attribute.
+    pub value_bytes: usize,
 }
 
 impl Tree {
@@ -36,10 +40,14 @@ impl Tree {
     pub fn make(self, path: &Path) -> Result<()> {
         let files = self.directories * self.files;
         let inodes = (files + self.directories + 16).max(1024) * 21 / 20;
-        let blocks = files * self.extents * 102 / 100 + inodes / 16 + files / 40 + self.directories * 2;
+        let inodes = if self.value_bytes > 0 { inodes * 2 } else { inodes };
+        let contents = files * self.extents * 102 / 100 + self.extents_of_first;
+        let values = files * (self.value_bytes as u64).div_ceil(BLOCK);
+        let blocks = contents + values + inodes / 16 + files / 40 + self.directories * 2;
         let blocks = (blocks * 11 / 10 + 40_000).max(100_000);
         let mut features = Features::default();
-        for name in FEATURES.split_whitespace() {
+        let values = (self.value_bytes > 0).then_some("ea_inode");
+        for name in FEATURES.split_whitespace().chain(values) {
             features.set(Feature::from_name(name).context("an unknown feature")?, true);
         }
         let parameters = Parameters {
@@ -62,6 +70,7 @@ impl Tree {
 
     fn entry(self, number: u64) -> Option<Entry> {
         let per_directory = self.files + 1;
+        let mut attributes = Vec::new();
         let (path, kind, permissions) = match number.checked_sub(1) {
             None => (String::new(), Kind::Directory, 0o755),
             Some(number) => {
@@ -72,14 +81,23 @@ impl Tree {
                 match file.checked_sub(1) {
                     None => (format!("d{directory:06}"), Kind::Directory, 0o755),
                     Some(file) => {
-                        let size = (self.extents * 2).saturating_sub(1) * BLOCK;
+                        if self.value_bytes > 0 {
+                            let value = format!("{number:0width$}", width = self.value_bytes);
+                            attributes.push((b"user.value".to_vec(), value.into_bytes()));
+                        }
+                        let size = (self.extents_of(number) * 2).saturating_sub(1) * BLOCK;
                         (format!("d{directory:06}/file-{file:08}"), Kind::Regular(size), 0o644)
                     }
                 }
             }
         };
         let metadata = Metadata { permissions, ..Metadata::default() };
-        Some(Entry { path: path.into_bytes(), kind, metadata, attributes: Vec::new(), identity: None })
+        Some(Entry { path: path.into_bytes(), kind, metadata, attributes, identity: None })
+    }
+
+    /// How many extents the file of this number has; the first is 1, behind its directory.
+    fn extents_of(self, number: u64) -> u64 {
+        if number == 1 { self.extents.max(self.extents_of_first) } else { self.extents }
     }
 }
 
@@ -98,7 +116,9 @@ impl Source for Walk {
     fn next_data(&mut self, offset: u64) -> ext4kit_format::Result<Option<Range<u64>>> {
         let extent = offset.div_ceil(2 * BLOCK);
         let start = extent * 2 * BLOCK;
-        Ok((extent < self.tree.extents).then_some(start..start + BLOCK))
+        // The entry that was told last is that of the number before the next, and the root has none.
+        let number = self.next.saturating_sub(2);
+        Ok((extent < self.tree.extents_of(number)).then_some(start..start + BLOCK))
     }
 
     fn read(&mut self, _offset: u64, buffer: &mut [u8]) -> ext4kit_format::Result<()> {
