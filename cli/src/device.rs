@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use crate::size::parse_size;
 
 /// Where udev keeps its links from labels and UUIDs to devices.
 const LINKS: &str = "/dev/disk";
+
+/// Where redo logs of devices are kept.
+const STATE: &str = "/var/lib/ext4kit";
 
 /// A device as the user named it, not opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +75,24 @@ impl DeviceName {
         }
         self.offset = offset;
         Ok(self)
+    }
+
+    /// Where the redo log of an interrupted commit lies: beside an image, or, for a device, in the folder that the
+    /// variable `EXT4KIT_STATE` names, else in `/var/lib/ext4kit`, by the device's name.
+    pub fn redo_log(&self) -> PathBuf {
+        let suffix = if self.offset == 0 { String::new() } else { format!("@{}", self.offset) };
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let log = format!("{name}{suffix}.ext4kit-redo");
+        let is_device =
+            std::fs::metadata(&self.path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        if is_device {
+            let folder =
+                std::env::var_os("EXT4KIT_STATE").map_or_else(|| PathBuf::from(STATE), PathBuf::from);
+            // Where it cannot be made, the commit says so.
+            let _ = std::fs::create_dir_all(&folder);
+            return folder.join(log);
+        }
+        self.path.with_file_name(log)
     }
 
     /// Opens the device; see [`store::open`] for who is kept out, and what `force` skips.

@@ -2,6 +2,7 @@
 //!
 //! | room | what it is for |
 //! | --- | --- |
+//! | [`arguments`] | from a program's arguments to typed options, or to an exit code |
 //! | [`size`] | numbers with a unit, as e2fsprogs reads them |
 //! | [`device`] | from what the user typed to an open store: offsets, labels, UUIDs |
 //! | [`exit`] | exit codes, and what went wrong as one line |
@@ -27,6 +28,7 @@
 )]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod arguments;
 pub mod argv0;
 pub mod device;
 pub mod exit;

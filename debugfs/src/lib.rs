@@ -16,6 +16,8 @@
 //! | [`bitmaps`] | which blocks and inodes are in use |
 //! | [`attributes`] | extended attributes of an inode |
 //! | [`prompt`] | lines from a terminal, with history and completion |
+//! | [`history`] | where the lines of earlier sessions are kept |
+//! | [`pager`] | answers that are longer than the screen |
 //!
 //! A command's handler ([`table::Handler`]) takes a [`table::Call`] and returns an [`answer::Answer`]: a value that
 //! knows how to be text, together with the failures met on the way. Nothing is written to the image.
@@ -27,9 +29,11 @@ pub mod answer;
 pub mod attributes;
 pub mod bitmaps;
 pub mod commands;
+pub mod history;
 pub mod inodes;
 pub mod listing;
 pub mod options;
+pub mod pager;
 pub mod paths;
 pub mod prompt;
 pub mod run;

@@ -1,6 +1,7 @@
-//! Lines from a terminal, with history, and completion of commands and paths.
+//! Lines from a terminal, with history, completion of commands and paths, and a pager for long answers.
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 use std::rc::Rc;
 
 use ext4kit_cli::exit::{Failure, FailureKind};
@@ -14,12 +15,15 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
 
-use crate::run::Runner;
+use crate::pager::{self, Paged};
+use crate::run::{Done, Runner};
 use crate::session::Open;
 use crate::table::COMMANDS;
-use crate::{listing, paths};
+use crate::{history, listing, paths};
 
 const PROMPT: &str = "debugfs:  ";
+/// Lines that the history keeps.
+const MOST_LINES: usize = 1000;
 
 /// Completes the first word as a command, others as paths inside the filesystem.
 struct Assistant {
@@ -89,8 +93,18 @@ pub fn paths_from(open: &Open, word: &str) -> Vec<String> {
 /// Reads lines until the end, or `quit`.
 pub fn converse(runner: &mut Runner) -> Result<(), Failure> {
     let failed = |error: ReadlineError| Failure::new(FailureKind::Io, "terminal", error.to_string());
-    let config = Config::builder().auto_add_history(true).build();
-    let mut editor = Editor::<Assistant, DefaultHistory>::with_config(config).map_err(failed)?;
+    let sized = Config::builder().auto_add_history(true).max_history_size(MOST_LINES).map_err(failed)?;
+    let mut editor = Editor::<Assistant, DefaultHistory>::with_config(sized.build()).map_err(failed)?;
+    let mut kept = history::place(|name| std::env::var_os(name));
+    if let Some(path) = &kept {
+        match history::prepare(path).map_err(ReadlineError::from).and_then(|()| editor.load_history(path)) {
+            Ok(()) => {}
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "debugfs: {}: lines are not kept: {error}", path.display());
+                kept = None;
+            }
+        }
+    }
     while !runner.session.done {
         // The editor keeps its helper, so each line lends it the session for the time of its typing.
         let open = runner.session.open.take().map(Rc::new);
@@ -100,7 +114,11 @@ pub fn converse(runner: &mut Runner) -> Result<(), Failure> {
         runner.session.open = open.and_then(Rc::into_inner);
         match line {
             Ok(line) => {
-                runner.line(line.as_bytes());
+                if let Some(path) = &kept {
+                    // After each line, for a session may end in other ways than by `quit`.
+                    let _ = editor.append_history(path);
+                }
+                answer(runner, line.as_bytes());
             }
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => break,
@@ -108,6 +126,17 @@ pub fn converse(runner: &mut Runner) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Runs a line, with a long answer going through the pager.
+fn answer(runner: &mut Runner, line: &[u8]) {
+    let pager = if runner.json { None } else { pager::of_terminal() };
+    let mut out = Paged::new(pager);
+    let done = runner.line_to(line, &mut out, &mut io::stderr());
+    // That the reader has seen enough is no failure.
+    let done = if out.reader_left() { Done::Well } else { done };
+    let printed = out.finish();
+    runner.worst = runner.worst.max(if printed.is_ok() { done } else { done.max(Done::Failed) });
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use clap::Parser;
+use ext4kit_cli::arguments;
 use ext4kit_cli::exit::{Convention, Failure, FailureKind};
 use ext4kit_cli::json::Schema;
 use ext4kit_cli::report as output;
@@ -37,14 +37,9 @@ pub enum Done {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let classic = arguments.first().is_some_and(|name| is_classic(name.as_bytes()));
-    let options = match Options::try_parse_from(&arguments) {
+    let options = match arguments::parse::<Options>(arguments, Convention::Plain) {
         Ok(options) => options,
-        Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing is left to do where even this cannot be printed.
-            let _ = error.print();
-            return ExitCode::from(u8::from(wrong));
-        }
+        Err(code) => return code,
     };
     let version = format!("{PROGRAM} {} (ext4kit)", env!("CARGO_PKG_VERSION"));
     if classic || options.version {
@@ -58,8 +53,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match work(&options) {
         Ok(worst) if worst == Done::Unknown || (strict && worst == Done::Failed) => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
-        Err(failure) if options.json => output::json_failure(schema("debugfs"), &failure, Convention::Plain),
-        Err(failure) => output::failure(PROGRAM, &failure, Convention::Plain),
+        Err(failure) => {
+            output::failure(PROGRAM, &failure, Convention::Plain, options.json.then(|| schema(PROGRAM)))
+        }
     }
 }
 

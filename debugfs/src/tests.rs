@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use ext4kit_format::disk::inode::Inode;
 use ext4kit_format::store::{MemoryStore, Store};
-use ext4kit_format::tree::{dir, inode, namespace};
-use ext4kit_format::txn::{BlockKind, modify};
+use ext4kit_format::tree::namespace::{self, NewInode, NewKind};
+use ext4kit_format::tree::{dir, inode};
+use ext4kit_format::txn::{BlockKind, Overlay, modify};
 use ext4kit_format::{InodeNumber, LogicalBlock};
 use ext4kit_testkit::fixture;
 use ext4kit_testkit::seed::Random;
@@ -20,6 +21,25 @@ fn small(features: &[&str], json: bool) -> Runner {
     let (store, mut txn) = filesystem(features);
     commit(&mut txn);
     runner(store, true, json).unwrap()
+}
+
+fn assert_answers(runner: &mut Runner, answers: &[(&str, &str)]) {
+    for (request, answer) in answers {
+        assert_eq!(text(runner, request), *answer, "{request}");
+    }
+}
+
+/// What `stat` says of a path, with a mark for the times, which are those of every file of the small filesystem.
+fn stat(runner: &mut Runner, path: &str) -> String {
+    const TIMES: &str = "\
+Fragment:  Address: 0    Number: 0    Size: 0
+ ctime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
+ atime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
+ mtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
+crtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
+Size of extra inode fields: 32
+";
+    text(runner, &format!("stat {path}")).replace(TIMES, "(the usual times)\n")
 }
 
 #[test]
@@ -55,41 +75,31 @@ fn lists_are_those_that_scripts_read() {
     /link
     /up
     "#);
-    assert_eq!(text(&mut runner, "find -name h* -size +4k"), "./folder/hello\n");
-    assert_eq!(text(&mut runner, "find folder -name h* -size -5k"), "");
+    let found = [("find -name h* -size +4k", "./folder/hello\n"), ("find folder -name h* -size -5k", "")];
+    assert_answers(&mut runner, &found);
 }
 
 #[test]
 fn an_inode_is_shown_with_what_hangs_from_it() {
     let mut runner = small(CHECKSUMMED, false);
-    assert_snapshot!(text(&mut runner, "stat folder/hello"), @r#"
+    assert_snapshot!(stat(&mut runner, "folder/hello"), @r#"
     Inode: 13   Type: regular    Mode:  0644   Flags: 0x80000
     Generation: 9    Version: 0x00000000:00000000
     User:  1000   Group:   100   Project:     0   Size: 5003
     File ACL: 0
     Links: 1   Blockcount: 4
-    Fragment:  Address: 0    Number: 0    Size: 0
-     ctime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     atime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     mtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    crtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    Size of extra inode fields: 32
+    (the usual times)
     Inode checksum: 0x7e5df5c1
     EXTENTS:
     (0):35, (4):36
     "#);
-    assert_snapshot!(text(&mut runner, "stat link"), @r#"
+    assert_snapshot!(stat(&mut runner, "link"), @r#"
     Inode: 14   Type: symlink    Mode:  0777   Flags: 0x0
     Generation: 9    Version: 0x00000000:00000000
     User:  1000   Group:   100   Project:     0   Size: 12
     File ACL: 0
     Links: 1   Blockcount: 0
-    Fragment:  Address: 0    Number: 0    Size: 0
-     ctime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     atime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     mtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    crtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    Size of extra inode fields: 32
+    (the usual times)
     Inode checksum: 0x704544b8
     Fast link dest: "folder/hello"
     "#);
@@ -103,34 +113,24 @@ fn an_inode_is_shown_with_what_hangs_from_it() {
     	located at block 7, offset 0x0300
     "#);
     let mut plain = small(PLAIN, false);
-    assert_snapshot!(text(&mut plain, "stat /up/hello"), @r#"
+    assert_snapshot!(stat(&mut plain, "/up/hello"), @r#"
     Inode: 13   Type: regular    Mode:  0644   Flags: 0x0
     Generation: 9    Version: 0x00000000:00000000
     User:  1000   Group:   100   Project:     0   Size: 5003
     File ACL: 0
     Links: 1   Blockcount: 4
-    Fragment:  Address: 0    Number: 0    Size: 0
-     ctime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     atime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     mtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    crtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    Size of extra inode fields: 32
+    (the usual times)
     BLOCKS:
     (0):35, (4):36
     TOTAL: 2
     "#);
-    assert_snapshot!(text(&mut plain, "stat disk"), @r#"
+    assert_snapshot!(stat(&mut plain, "disk"), @r#"
     Inode: 17   Type: block special    Mode:  0660   Flags: 0x0
     Generation: 9    Version: 0x00000000:00000000
     User:  1000   Group:   100   Project:     0   Size: 0
     File ACL: 0
     Links: 1   Blockcount: 0
-    Fragment:  Address: 0    Number: 0    Size: 0
-     ctime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     atime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-     mtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    crtime: 0x6553f100:0000001c -- Tue Nov 14 22:13:20 2023
-    Size of extra inode fields: 32
+    (the usual times)
     (New-style) Device major/minor number: 259:70000 (hex 103:11170)
     "#);
 }
@@ -140,13 +140,18 @@ fn blocks_and_inodes_are_found_both_ways() {
     let mut runner = small(CHECKSUMMED, false);
     let blocks = text(&mut runner, "blocks folder/hello");
     let first = blocks.split(' ').next().unwrap();
-    assert_eq!(text(&mut runner, "bmap folder/hello 0"), format!("{first}\n"));
-    assert_eq!(text(&mut runner, "bmap folder/hello 2"), "0\n");
-    assert_eq!(text(&mut runner, &format!("icheck {first}")), format!("Block\tInode number\n{first}\t13\n"));
-    assert_eq!(text(&mut runner, &format!("testb {first}")), format!("Block {first} marked in use\n"));
-    assert_eq!(text(&mut runner, "ncheck 13"), "Inode\tPathname\n13\t/folder/hello\n");
-    assert_eq!(text(&mut runner, "testi <40>"), "Inode 40 is not in use\n");
-    assert_eq!(text(&mut runner, "ffi"), "Free inode found: 18\n");
+    assert_answers(
+        &mut runner,
+        &[
+            ("bmap folder/hello 0", &format!("{first}\n")),
+            ("bmap folder/hello 2", "0\n"),
+            (&format!("icheck {first}"), &format!("Block\tInode number\n{first}\t13\n")),
+            (&format!("testb {first}"), &format!("Block {first} marked in use\n")),
+            ("ncheck 13", "Inode\tPathname\n13\t/folder/hello\n"),
+            ("testi <40>", "Inode 40 is not in use\n"),
+            ("ffi", "Free inode found: 18\n"),
+        ],
+    );
 }
 
 #[test]
@@ -201,15 +206,21 @@ fn answers_are_data_too() {
 #[test]
 fn failures_are_told_apart_from_unknown_commands() {
     let mut runner = small(CHECKSUMMED, false);
-    assert_eq!(ask(&mut runner, "stat /nope"), (Done::Failed, String::new()));
-    assert_eq!(ask(&mut runner, "stat <0>").0, Done::Failed);
-    assert_eq!(ask(&mut runner, "stat").0, Done::Failed);
-    assert_eq!(ask(&mut runner, "cat folder").0, Done::Well);
-    assert_eq!(ask(&mut runner, "cd link").0, Done::Failed);
-    assert_eq!(ask(&mut runner, "bogus").0, Done::Unknown);
-    assert_eq!(ask(&mut runner, "write a b").0, Done::Unknown);
-    assert_eq!(ask(&mut runner, "ls \"a").0, Done::Failed);
-    assert_eq!(ask(&mut runner, "  ").0, Done::Well);
+    for (request, done) in [
+        ("stat /nope", Done::Failed),
+        ("stat <0>", Done::Failed),
+        ("stat", Done::Failed),
+        ("cat folder", Done::Well),
+        ("cd link", Done::Failed),
+        ("bogus", Done::Unknown),
+        ("write a b", Done::Unknown),
+        ("ls \"a", Done::Failed),
+        ("  ", Done::Well),
+    ] {
+        let (found, text) = ask(&mut runner, request);
+        assert_eq!(found, done, "{request}");
+        assert!(found == Done::Well || text.is_empty(), "{request}: {text}");
+    }
     runner.session.open = None;
     assert_eq!(ask(&mut runner, "ls").0, Done::Failed);
 }
@@ -228,15 +239,19 @@ fn the_fixture_is_read() {
 fn with_name(features: &[&str], evil: &[u8]) -> Arc<MemoryStore> {
     let (store, mut txn) = filesystem(features);
     let mut root = inode::read(&txn, InodeNumber::ROOT).unwrap();
-    let new = namespace::NewInode { permissions: 0o644, ..namespace::NewInode::default() };
     let harmless = vec![b'A'; evil.len()];
-    namespace::create(&mut txn, &mut root, &harmless, namespace::NewKind::Regular, new).unwrap();
+    add(&mut txn, &mut root, &harmless, NewKind::Regular);
     rename_over(&mut txn, &root, &harmless, evil);
     commit(&mut txn);
     store
 }
 
-fn rename_over(txn: &mut ext4kit_format::txn::Overlay, root: &Inode, old: &[u8], new: &[u8]) {
+fn add(txn: &mut Overlay, directory: &mut Inode, name: &[u8], kind: NewKind<'_>) -> Inode {
+    let new = NewInode { permissions: 0o777, ..NewInode::default() };
+    namespace::create(txn, directory, name, kind, new).unwrap()
+}
+
+fn rename_over(txn: &mut Overlay, root: &Inode, old: &[u8], new: &[u8]) {
     let place = dir::lookup(txn, root, old).unwrap().unwrap().location;
     let kind = BlockKind::DirectoryLeaf(root.owner(), LogicalBlock(0));
     modify(txn, place.block, kind, |bytes| {
@@ -273,13 +288,11 @@ fn rdump_does_not_follow_a_link_that_it_made() {
     let (store, mut txn) = filesystem(PLAIN);
     let mut root = inode::read(&txn, InodeNumber::ROOT).unwrap();
     let path = outside.path().to_str().unwrap().as_bytes();
-    let new = namespace::NewInode { permissions: 0o777, ..namespace::NewInode::default() };
-    namespace::create(&mut txn, &mut root, b"trap", namespace::NewKind::Symlink(path), new).unwrap();
-    let mut inner =
-        namespace::create(&mut txn, &mut root, b"AAAA", namespace::NewKind::Directory, new).unwrap();
-    namespace::create(&mut txn, &mut inner, b"pwn", namespace::NewKind::Regular, new).unwrap();
+    add(&mut txn, &mut root, b"trap", NewKind::Symlink(path));
+    let mut inner = add(&mut txn, &mut root, b"AAAA", NewKind::Directory);
+    add(&mut txn, &mut inner, b"pwn", NewKind::Regular);
     rename_over(&mut txn, &root, b"AAAA", b"trap");
-    let mut file = namespace::create(&mut txn, &mut root, b"BBBB", namespace::NewKind::Regular, new).unwrap();
+    let mut file = add(&mut txn, &mut root, b"BBBB", NewKind::Regular);
     file.set_size(10);
     inode::write(&mut txn, &file).unwrap();
     rename_over(&mut txn, &root, b"BBBB", b"trap");

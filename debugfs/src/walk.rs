@@ -89,18 +89,57 @@ pub fn has_map(inode: &Inode) -> bool {
     !inode.view().flags().contains(InodeFlags::INLINE_DATA)
 }
 
+/// What the root of an extent tree, in the inode itself, names. Nothing if it is no root.
+pub fn root_pieces(inode: &Inode) -> Vec<Piece> {
+    match Node::parse(inode.view().map()).map(|node| node.slots()) {
+        Ok(Slots::Leaf(leaves)) => leaves.iter().map(|leaf| extent_piece(leaf.extent())).collect(),
+        Ok(Slots::Index(children)) => {
+            let pieces = children.iter().map(|child| Piece::ExtentNode { level: 0, block: child.child().0 });
+            pieces.collect()
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+/// What the words of a block map in the inode itself name, whatever the inode is.
+pub fn pointer_pieces(inode: &Inode) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let words = inode.view().map().as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_le_bytes(*word)));
+    for (place, block) in (0u64..).zip(words).filter(|(_, block)| *block != 0) {
+        if let Some(levels) =
+            u8::try_from(place).ok().and_then(|place| place.checked_sub(11)).filter(|at| *at > 0)
+        {
+            pieces.push(Piece::Pointers { levels, block });
+            continue;
+        }
+        match pieces.last_mut() {
+            Some(Piece::Data { logical, block: start, length, .. })
+                if *logical + *length == place && *start + *length == block =>
+            {
+                *length += 1;
+            }
+            _ => pieces.push(Piece::Data { logical: place, block, length: 1, unwritten: false }),
+        }
+    }
+    pieces
+}
+
+fn extent_piece(extent: Extent) -> Piece {
+    Piece::Data {
+        logical: extent.logical.0.into(),
+        block: extent.physical.0,
+        length: extent.length.into(),
+        unwritten: extent.unwritten,
+    }
+}
+
 /// Everything that an inode maps.
 pub fn pieces(txn: &dyn Transaction, inode: &Inode) -> Walked {
     if inode.view().flags().contains(InodeFlags::EXTENTS) {
         let (slots, errors) = extent_slots(txn, inode);
         let pieces = slots.into_iter().map(|slot| match slot.content {
             SlotContent::Child { block, .. } => Piece::ExtentNode { level: slot.level, block },
-            SlotContent::Extent(extent) => Piece::Data {
-                logical: extent.logical.0.into(),
-                block: extent.physical.0,
-                length: extent.length.into(),
-                unwritten: extent.unwritten,
-            },
+            SlotContent::Extent(extent) => extent_piece(extent),
         });
         return Walked { pieces: pieces.collect(), errors };
     }

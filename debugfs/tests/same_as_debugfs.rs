@@ -8,16 +8,22 @@
 //!   2105;
 //! - `supported_features` names what ext4kit reads;
 //! - `ls -d` where a removed entry's bytes are no entry any more: debugfs goes on reading them;
+//! - `logdump -i` where inodes are not of 128 bytes: debugfs looks for them as if they were;
+//! - `logdump -O`: debugfs prints an area of fast commits also where there is none, names the sequence that it expects
+//!   instead of the one that is there with each descriptor, and may go round the log without end;
+//! - `logdump -s` where the journal's inode has extents: debugfs cannot read it;
+//! - `logdump -f` of a journal with blocks of another size than the filesystem's, which debugfs misreads;
 //! - `logdump` of a fast commit's names (debugfs prints a byte too many) and of the area's default size (it prints 0);
 //! - `find_free_block` with clusters, where debugfs tells of the first block only;
 //! - blocks outside of the filesystem: an error here;
 //! - messages on standard error, but for the most common ones.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ext4kit_testkit::image::TempImage;
-use ext4kit_testkit::{MemoryStore, fixture, oracle};
+use ext4kit_testkit::{MemoryStore, fixture, kernel, oracle};
 
 /// Requests that make sense on every image.
 const REQUESTS: &[&str] = &[
@@ -73,6 +79,28 @@ const REQUESTS: &[&str] = &[
     "cat <12>",
 ];
 
+const LOGDUMPS: &[&str] = &[
+    "logdump",
+    "logdump -a",
+    "logdump -ca",
+    "logdump -c",
+    "logdump -aS",
+    "logdump -s",
+    "logdump -Sas",
+    "logdump -O",
+    "logdump -On 2",
+    "logdump -On 1000",
+    "logdump -n 1",
+    "logdump -b 100",
+    "logdump -ab 100",
+    "logdump -cb 100",
+    "logdump -i <2>",
+    "logdump -i <12>",
+    "logdump -i <13>",
+    "logdump -ai <12>",
+    "logdump -ci <14>",
+];
+
 fn ours(request: &str, image: &Path) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ext4kit-debugfs"));
     command.args(["-R", request]).arg(image).env("TZ", "GMT0").env("LC_ALL", "C");
@@ -123,6 +151,43 @@ fn new_filesystems_read_the_same() {
             assert_same(&store, &options.join(" "));
         }
     }
+}
+
+/// A journal that a kernel left, seen in every way that `logdump` has.
+#[test]
+fn journals_of_the_kernel_read_the_same() {
+    let options = ["-t", "ext3", "-I", "128", "-b", "1024", "-O", "^dir_index"];
+    let Some(store) = oracle::mke2fs(16 << 20, &options) else { return };
+    let image = TempImage::of(&store).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let used = kernel::change(&image.path(), |root| {
+        for (name, size) in [("small", 10), ("large", 300_000), ("other", 5000)] {
+            let path = root.join(name);
+            std::fs::write(&path, vec![b'x'; size]).unwrap();
+            std::os::unix::fs::symlink("/nope", root.join(format!("to-{name}"))).unwrap();
+            File::open(path).unwrap().sync_all().unwrap();
+        }
+        // While it is mounted: afterwards nothing of the journal waits any more.
+        std::fs::copy(image.path(), &live).unwrap();
+    });
+    let Some(used) = used else { return };
+    used.unwrap();
+    let journal = folder.path().join("journal");
+    let dumped = ours(&format!("dump <8> {}", journal.display()), &live);
+    assert_eq!(String::from_utf8_lossy(&dumped), "");
+    let device = folder.path().join("device");
+    let path = device.to_string_lossy().into_owned();
+    let made = oracle::run("mke2fs", &["-q", "-O", "journal_dev", "-b", "1024", &path, "4M"]).unwrap();
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mut requests: Vec<String> = LOGDUMPS.iter().map(|request| (*request).to_owned()).collect();
+    requests.push(format!("logdump -aSf {}", journal.display()));
+    requests.push(format!("logdump -aSf {}", device.display()));
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    let different = differences(&live, &requests).unwrap();
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    let inode = String::from_utf8(ours("logdump -i <13>", &live)).unwrap();
+    assert!(inode.contains("(inode block for inode 13):") && inode.contains("Fast link dest"), "{inode}");
 }
 
 #[test]

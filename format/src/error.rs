@@ -145,6 +145,8 @@ pub enum Place {
     },
     /// The inline data of an inode.
     InlineData(InodeNumber),
+    /// What of an inode's inline data lies in its attribute `system.data`.
+    InlineRest(InodeNumber),
     /// Extended attributes inside an inode.
     InodeAttributes(InodeNumber),
     /// A block of extended attributes.
@@ -204,6 +206,7 @@ impl fmt::Display for Place {
                 write!(f, "directory {inode}, block at {block}")
             }
             Self::InlineData(inode) => write!(f, "inline data of inode {inode}"),
+            Self::InlineRest(inode) => write!(f, "rest of the inline data of inode {inode}"),
             Self::InodeAttributes(inode) => write!(f, "extended attributes in inode {inode}"),
             Self::AttributeBlock(block) => write!(f, "extended attribute block {block}"),
             Self::FileBlock { inode, block } => write!(f, "block {block} of inode {inode}"),

@@ -482,7 +482,8 @@ impl Geometry {
             return groups.map(|group| self.behind_superblock(GroupNumber(group))).collect();
         }
         let distance = u64::from(table_block).saturating_add(1);
-        self.groups().skip(1).filter_map(|group| self.superblock_copy(group)?.checked_add(distance)).collect()
+        let copies = self.backup_groups().into_iter();
+        copies.filter_map(|group| self.superblock_copy(group)?.checked_add(distance)).collect()
     }
 
     /// What filesystem-wide metadata lies at the start of a group.

@@ -177,7 +177,9 @@ pub fn check_writable(features: Features) -> Result<()> {
 
 /// Refuses, by name, features with which a filesystem can be used but not repaired.
 pub fn check_repairable(features: Features) -> Result<()> {
-    refuse(features, |feature| matches!(feature, Feature::Compat(_)) && feature.name().is_none())
+    refuse(features, |feature| {
+        matches!(feature, Feature::Compat(_) | Feature::RoCompat(_)) && feature.name().is_none()
+    })
 }
 
 fn refuse(features: Features, refused: impl Fn(Feature) -> bool) -> Result<()> {

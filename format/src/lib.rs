@@ -14,6 +14,7 @@
 //! | [`image`] | an opened filesystem |
 //! | [`journal`] | JBD2 logs: scan, list, replay |
 //! | [`commit`] | changes to an existing filesystem, as a whole or not at all |
+//! | [`undo`] | undo files: what was overwritten, and putting it back |
 //! | [`create`] | an empty filesystem, from geometry to blocks |
 //! | [`populate`] | filling a filesystem from a tree of files |
 //!
@@ -51,6 +52,7 @@ pub mod populate;
 pub mod store;
 pub mod tree;
 pub mod txn;
+pub mod undo;
 
 pub use error::{Defect, Error, Place, Result};
 pub use ids::{BlockNumber, BlockRun, GroupNumber, InodeNumber, LogicalBlock, TransactionId};

@@ -37,14 +37,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            superblock: None,
-            block_size: None,
-            backups: true,
-            journal: None,
-            replay: true,
-            threads: None,
-        }
+        Self { superblock: None, block_size: None, backups: true, journal: None, replay: true, threads: None }
     }
 }
 

@@ -4,10 +4,14 @@
 //! | --- | --- |
 //! | [`finding`] | every problem there is: its code, how bad it is, its text, and the repair as data |
 //! | [`repair`] | what a repair would do |
+//! | [`repairs`] | doing it: the driver, and an applier for each area |
 //! | [`opening`] | from a store to a superblock that can be used, and a journal replayed in memory |
+//! | [`lost`] | all superblocks of a device, and a filesystem rebuilt from them |
 //! | [`source`] | the blocks of the image as the check sees them |
 //! | [`checks`] | the five passes, one file per subject |
 //! | [`check`](mod@check) | all passes in order: start reading here |
+//! | [`policy`] | what is repaired unasked |
+//! | [`writing`] | recovering the journal, committing a repair |
 //! | [`options`], [`report`], [`run`](mod@run) | the program: its command line, its words, all of it in order |
 //!
 //! The library is silent: findings go to a callback, in an order that depends on the image alone.
@@ -31,12 +35,16 @@
 pub mod check;
 pub mod checks;
 pub mod finding;
+pub mod lost;
 pub mod opening;
 pub mod options;
+pub mod policy;
 pub mod repair;
+pub mod repairs;
 pub mod report;
 pub mod run;
 pub mod source;
+pub mod writing;
 
 pub use check::{Options, Summary, check};
 pub use finding::{Finding, Grade, Verdict};

@@ -77,6 +77,9 @@ pub struct Options {
     /// How many threads to use; all that the machine has where not given
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// What to repair: safe, no-data-loss or all
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
     /// Answer as JSON
     #[arg(long)]
     pub json: bool,

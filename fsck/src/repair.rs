@@ -10,6 +10,10 @@ use ext4kit_format::{BlockNumber, GroupNumber, InodeNumber};
 pub enum Repair {
     /// Rewrite the primary superblock from the copy that was used.
     RestoreSuperblock,
+    /// Write superblock and descriptors to all backup groups again.
+    RewriteBackups,
+    /// Write the descriptor that was taken instead of the primary one.
+    RestoreDescriptor,
     /// Store a field's right value; the name is the kernel's.
     SetField {
         /// The field.
@@ -82,6 +86,8 @@ pub enum Repair {
     },
     /// Build the directory's index anew.
     RebuildIndex,
+    /// Take the whole table of an inode's group for used, so that all of it is checked.
+    ReadWholeTable(InodeNumber),
     /// Make the root directory anew.
     CreateRoot,
     /// Make `/lost+found`.
@@ -106,6 +112,8 @@ impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RestoreSuperblock => write!(f, "restore the superblock from its copy"),
+            Self::RewriteBackups => write!(f, "rewrite the copies of superblock and descriptors"),
+            Self::RestoreDescriptor => write!(f, "restore the descriptor"),
             Self::SetField { field, value } => write!(f, "set {field} to {value}"),
             Self::ClearFeature(name) => write!(f, "turn feature {name} off"),
             Self::SetFeature(name) => write!(f, "turn feature {name} on"),
@@ -126,6 +134,7 @@ impl fmt::Display for Repair {
             Self::SetEntryType { kind, .. } => write!(f, "set the entry's type to {kind}"),
             Self::AllocateBlock { logical } => write!(f, "allocate block {logical}"),
             Self::RebuildIndex => write!(f, "rebuild the index"),
+            Self::ReadWholeTable(inode) => write!(f, "check the whole table of inode {inode}"),
             Self::CreateRoot => write!(f, "make the root directory"),
             Self::CreateLostAndFound => write!(f, "make /lost+found"),
             Self::Reconnect(inode) => write!(f, "connect inode {inode} to /lost+found"),

@@ -8,8 +8,11 @@ use ext4kit_cli::json::Schema;
 use ext4kit_cli::progress::{Progress, Step};
 use serde::Serialize;
 
-use crate::check::{Observer, Summary};
+use crate::check::Summary;
 use crate::finding::{Finding, Grade};
+use crate::policy::{self, Policy, Standing};
+use crate::repair::Repair;
+use crate::repairs::{Decision, Judge, Repaired};
 
 /// The answer of `--json`.
 pub const SCHEMA: Schema =
@@ -64,6 +67,10 @@ pub struct Answer {
     pub skipped: bool,
     /// Everything that was found.
     pub findings: Vec<FindingObject>,
+    /// How many errors were put right; with `-n`, how many could be.
+    pub repaired: u64,
+    /// How many errors are left.
+    pub left: u64,
     /// Inodes in use.
     pub inodes_used: u64,
     /// All inodes.
@@ -76,18 +83,79 @@ pub struct Answer {
     pub exit_code: u8,
 }
 
-/// Prints or keeps what a check tells.
+impl Answer {
+    /// The answer of a check that ran.
+    pub fn new(device: &str, findings: Vec<FindingObject>, outcome: &Repaired, exit_code: u8) -> Self {
+        let summary = &outcome.summary;
+        Self {
+            device: device.to_owned(),
+            clean: outcome.left == 0 && outcome.repaired == 0 && !outcome.stopped,
+            skipped: false,
+            findings,
+            repaired: outcome.repaired,
+            left: outcome.left,
+            inodes_used: summary.inodes_used,
+            inodes_total: summary.inodes_total,
+            blocks_used: summary.blocks_used,
+            blocks_total: summary.blocks_total,
+            exit_code,
+        }
+    }
+}
+
+/// Prints or keeps what a check tells, and says what is to be done about it.
 pub struct Printer<'a> {
-    /// The device as it was typed.
-    pub device: &'a str,
-    /// Whether every line begins with the device, and passes are not told.
-    pub preen: bool,
+    device: &'a str,
+    policy: Policy,
     /// Whether findings are kept instead of printed.
-    pub json: bool,
+    json: bool,
     /// What was kept.
     pub findings: Vec<FindingObject>,
     /// Who shows how far the check is.
-    pub progress: &'a dyn Progress,
+    progress: &'a dyn Progress,
+    standing: Standing,
+}
+
+impl<'a> Printer<'a> {
+    /// Nothing told yet.
+    pub fn new(device: &'a str, policy: Policy, json: bool, progress: &'a dyn Progress) -> Self {
+        Self { device, policy, json, findings: Vec::new(), progress, standing: Standing::default() }
+    }
+
+    /// The line of a finding, without what is done about it.
+    fn line(&self, finding: &Finding) -> String {
+        let start = if self.policy == Policy::Preen { format!("{}: ", self.device) } else { String::new() };
+        let verdict = finding.verdict();
+        OneLine(&format!("{start}{}: {} [{}]", finding.place, verdict.text, verdict.code)).to_string()
+    }
+
+    /// Asks about a repair until there is an answer. The end of the input ends the check.
+    fn ask(&mut self, finding: &Finding, repair: &Repair) -> Decision {
+        loop {
+            let mut out = io::stdout().lock();
+            let _ = write!(out, "{repair}? [y]es, [n]o, [a]ll, all of this [k]ind, [q]uit ");
+            let _ = out.flush();
+            drop(out);
+            let mut answer = String::new();
+            if io::stdin().read_line(&mut answer).unwrap_or(0) == 0 {
+                return Decision::Stop;
+            }
+            match answer.trim() {
+                "" | "y" | "yes" => return Decision::Repair,
+                "n" | "no" => return Decision::Leave,
+                "a" | "all" => {
+                    self.standing.all = true;
+                    return Decision::Repair;
+                }
+                "k" | "kind" => {
+                    self.standing.kinds.insert(finding.code());
+                    return Decision::Repair;
+                }
+                "q" | "quit" => return Decision::Stop,
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Prints a line. Where nobody reads any more, the exit code still tells.
@@ -95,29 +163,61 @@ pub fn say(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-impl Observer for Printer<'_> {
-    fn finding(&mut self, finding: Finding) {
+impl Judge for Printer<'_> {
+    fn judge(&mut self, finding: &Finding) -> Decision {
+        let verdict = finding.verdict();
+        let answer = match &verdict.repair {
+            None => policy::Answer::No,
+            Some(_) => self.policy.answer(finding, &self.standing),
+        };
+        // What cannot be repaired ends an unattended run just as what may not be.
+        let unattended = self.policy == Policy::Preen && verdict.grade > Grade::Preen;
+        // What makes a check impossible makes repairs dangerous.
+        let fatal = self.policy != Policy::No && verdict.grade == Grade::Fatal;
+        let answer = if unattended || fatal { policy::Answer::GiveUp } else { answer };
         if self.json {
-            self.findings.push(FindingObject::new(&finding));
-            return;
+            self.findings.push(FindingObject::new(finding));
+            return match answer {
+                policy::Answer::Yes => Decision::Repair,
+                policy::Answer::No | policy::Answer::Ask => Decision::Leave,
+                policy::Answer::GiveUp => Decision::Stop,
+            };
         }
         self.progress.clear();
-        let verdict = finding.verdict();
-        let mut line = String::new();
-        if self.preen {
-            // Writing to a string cannot fail.
-            let _ = write!(line, "{}: ", self.device);
+        let line = self.line(finding);
+        let done = |word: &str| match (&verdict.repair, verdict.grade.is_error()) {
+            (Some(repair), true) => format!("{line} ({repair}? {word})"),
+            _ => line.clone(),
+        };
+        match answer {
+            policy::Answer::Yes if self.policy == Policy::No => {
+                say(&done("no"));
+                Decision::Repair
+            }
+            policy::Answer::Yes => {
+                say(&done("yes"));
+                Decision::Repair
+            }
+            policy::Answer::No => {
+                say(&done("no"));
+                Decision::Leave
+            }
+            policy::Answer::GiveUp => {
+                say(&line);
+                Decision::Stop
+            }
+            policy::Answer::Ask => {
+                say(&line);
+                match verdict.repair {
+                    Some(repair) => self.ask(finding, &repair),
+                    None => Decision::Leave,
+                }
+            }
         }
-        let _ = write!(line, "{}: {}", finding.place, verdict.text);
-        if let (Some(repair), true) = (verdict.repair, verdict.grade.is_error()) {
-            let _ = write!(line, " ({repair}? no)");
-        }
-        let _ = write!(line, " [{}]", verdict.code);
-        say(&OneLine(&line).to_string());
     }
 
     fn pass(&mut self, number: u8) {
-        if self.preen || self.json {
+        if self.policy == Policy::Preen || self.json {
             return;
         }
         self.progress.clear();

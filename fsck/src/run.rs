@@ -1,39 +1,39 @@
 //! All of it in order: options, device, the rule of when a check may be left out, the check, the last lines.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use clap::Parser;
 use ext4kit_cli::device::{Device, DeviceName};
 use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
 use ext4kit_cli::progress::{Completion, Progress, Silent};
 use ext4kit_cli::size::parse_number;
-use ext4kit_cli::{report as output, time};
-use ext4kit_format::BlockNumber;
+use ext4kit_cli::{arguments, report as output, time};
 use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
 use ext4kit_format::store::{Access, Store};
+use ext4kit_format::{BlockNumber, commit};
 
-use crate::check::{self, Summary, check_with};
+use crate::check;
+use crate::opening::{self, Opened};
 use crate::options::Options;
+use crate::policy::Policy;
+use crate::repairs::jobs::Jobs;
+use crate::repairs::{self, Repaired};
 use crate::report::{Answer, Printer, SCHEMA, last_line, say, verbose_lines};
+use crate::writing::{self, Recovery};
 
 const PROGRAM: &str = "fsck";
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(arguments) {
+    let options = match arguments::parse::<Options>(arguments, Convention::Fsck) {
         Ok(options) => options,
-        Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing is left to do where even this cannot be printed.
-            let _ = error.print();
-            return if wrong { FsckExit::USAGE.into() } else { ExitCode::SUCCESS };
-        }
+        Err(code) => return code,
     };
     let _ = writeln!(io::stderr(), "ext4kit-fsck {}", env!("CARGO_PKG_VERSION"));
     if options.version {
@@ -41,8 +41,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match examine(&options) {
         Ok(exit) => exit.into(),
-        Err(failure) if options.json => output::json_failure(SCHEMA, &failure, Convention::Fsck),
-        Err(failure) => output::failure(PROGRAM, &failure, Convention::Fsck),
+        Err(failure) => output::failure(PROGRAM, &failure, Convention::Fsck, options.json.then_some(SCHEMA)),
     }
 }
 
@@ -54,34 +53,58 @@ fn check_options(options: &Options) -> Result<(), Failure> {
     }
     let unbuilt = [
         ("-c", options.bad_blocks > 0, "looking for bad blocks"),
-        ("-D", options.rebuild_directories, "rebuilding directories"),
         ("-F", options.flush, "dropping cached blocks"),
         ("-l", options.add_bad_blocks.is_some(), "changing the list of bad blocks"),
         ("-L", options.set_bad_blocks.is_some(), "changing the list of bad blocks"),
-        ("-z", options.undo.is_some(), "writing an undo file"),
     ];
     if let Some((option, _, what)) = unbuilt.into_iter().find(|(_, given, _)| *given) {
         return Err(Failure::usage(option, format!("{what} is not built yet")));
     }
+    Ok(())
+}
+
+/// What is asked for besides a check.
+struct Wishes {
+    jobs: Jobs,
+    journal_only: bool,
+}
+
+fn wishes(options: &Options) -> Result<Wishes, Failure> {
+    let jobs = Jobs { pack_directories: options.rebuild_directories, ..Jobs::default() };
+    let mut wishes = Wishes { jobs, journal_only: false };
+    let mut fixes_only = false;
     for option in options.extended.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty())
     {
-        let name = option.split('=').next().unwrap_or(option);
-        match name {
-            // A check that writes nothing does these anyway, or has no use for them.
+        match option.split('=').next().unwrap_or(option) {
+            // Extent trees are left alone unless asked for, whole counts are always kept, and reading ahead is the
+            // system's.
             "nodiscard"
             | "no_optimize_extents"
             | "no_inode_count_fullmap"
             | "inode_count_fullmap"
             | "readahead_kb"
             | "ea_ver" => {}
-            "journal_only" | "fragcheck" | "discard" | "optimize_extents" | "bmap2extent" | "fixes_only"
-            | "check_encoding" | "unshare_blocks" => {
+            "optimize_extents" => wishes.jobs.narrow_extents = true,
+            "bmap2extent" => wishes.jobs.to_extents = true,
+            "unshare_blocks" => wishes.jobs.unshare = true,
+            "journal_only" => wishes.journal_only = true,
+            "fixes_only" => fixes_only = true,
+            name @ ("fragcheck" | "discard" | "check_encoding") => {
                 return Err(Failure::usage("-E", format!("{name} is not built yet")));
             }
-            _ => return Err(Failure::usage("-E", format!("`{name}` is no extended option"))),
+            name => return Err(Failure::usage("-E", format!("`{name}` is no extended option"))),
         }
     }
-    Ok(())
+    if fixes_only {
+        wishes.jobs = Jobs { unshare: wishes.jobs.unshare, ..Jobs::default() };
+    }
+    if options.no && wishes.jobs != Jobs::default() {
+        return Err(Failure::usage(
+            "-n",
+            "it writes nothing, so that -D and options of -E that change files have no use",
+        ));
+    }
+    Ok(wishes)
 }
 
 fn number(option: &str, value: Option<&String>) -> Result<Option<u64>, Failure> {
@@ -89,10 +112,11 @@ fn number(option: &str, value: Option<&String>) -> Result<Option<u64>, Failure> 
     parse_number(text).map(Some).map_err(|error| Failure::usage(option, error.to_string()))
 }
 
-/// The device of an external journal, to be read only.
+/// The device of an external journal, which is emptied after a replay.
 fn external_journal(options: &Options) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(typed) = &options.journal else { return Ok(None) };
-    Ok(Some(DeviceName::parse(typed)?.open(Access::ReadOnly, options.no)?.store))
+    let access = if options.no { Access::ReadOnly } else { Access::ReadWrite };
+    Ok(Some(DeviceName::parse(typed)?.open(access, options.no)?.store))
 }
 
 fn check_settings(options: &Options) -> Result<check::Options, Failure> {
@@ -114,86 +138,200 @@ fn check_settings(options: &Options) -> Result<check::Options, Failure> {
 
 fn examine(options: &Options) -> Result<FsckExit, Failure> {
     check_options(options)?;
+    let policy = policy(options)?;
     let settings = check_settings(options)?;
+    let wishes = wishes(options)?;
     let Some(typed) = &options.device else { return Err(Failure::usage("", "no device was named")) };
+    let access = if policy == Policy::No { Access::ReadOnly } else { Access::ReadWrite };
     let begun = Instant::now();
-    let device = DeviceName::parse(typed)?.open(Access::ReadOnly, options.no)?;
-    let name = device.name.typed.clone();
-    if !options.force && settings.superblock.is_none() {
-        match reason_to_check(&device)? {
-            None => return Ok(skipped(options, &device, &name)),
-            Some(reason) if !options.json => say(&format!("{name} {reason}, check forced.")),
-            Some(_) => {}
-        }
-    }
-    let progress: Box<dyn Progress> = match &options.completion {
-        Some(argument) => {
-            let wrong = || Failure::usage("-C", format!("`{argument}` is no descriptor"));
-            let completion = Completion::parse(argument).ok_or_else(wrong)?;
-            let failed = |error: io::Error| Failure::new(FailureKind::Io, "-C", error.to_string());
-            completion.start(&name).map_err(failed)?.0
-        }
-        None => Box::new(Silent),
-    };
-    let mut printer = Printer {
-        device: &name,
-        preen: options.preen,
-        json: options.json,
-        findings: Vec::new(),
-        progress: progress.as_ref(),
-    };
-    let outcome = check_with(device.store.clone(), &settings, &mut printer);
-    progress.clear();
-    let summary = outcome.map_err(|error| Failure::from_error(&name, &error))?;
-    let exit = exit_of(options, &summary);
-    if options.json {
-        let answer = Answer {
-            device: name.clone(),
-            clean: summary.errors == 0,
-            skipped: false,
-            findings: std::mem::take(&mut printer.findings),
-            inodes_used: summary.inodes_used,
-            inodes_total: summary.inodes_total,
-            blocks_used: summary.blocks_used,
-            blocks_total: summary.blocks_total,
-            exit_code: exit.bits(),
-        };
-        output::json(SCHEMA, &answer)
-            .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()))?;
-        return Ok(exit);
-    }
-    conclude(options, &name, &summary);
-    if options.timing > 0 {
+    let device = DeviceName::parse(typed)?.open(access, options.no)?;
+    let run = Run { options, policy, wishes, device: &device, name: device.name.typed.clone(), settings };
+    let exit = run.all()?;
+    if options.timing > 0 && !options.json {
         say(&format!("elapsed time: {:.2} s", begun.elapsed().as_secs_f64()));
     }
     Ok(exit)
 }
 
-/// The last lines of a check.
-fn conclude(options: &Options, name: &str, summary: &Summary) {
-    if summary.errors > 0 {
-        if options.preen {
+/// Who decides about repairs.
+fn policy(options: &Options) -> Result<Policy, Failure> {
+    let named = match options.policy.as_deref() {
+        None => None,
+        Some("safe") => Some(Policy::Safe),
+        Some("no-data-loss") => Some(Policy::NoDataLoss),
+        Some("all") => Some(Policy::Yes),
+        Some(other) => {
+            let text = format!("`{other}` is no policy; there are safe, no-data-loss and all");
+            return Err(Failure::usage("--policy", text));
+        }
+    };
+    if named.is_some() && (options.preen || options.yes || options.no) {
+        return Err(Failure::usage("--policy", "it takes the place of -p, -n and -y"));
+    }
+    Ok(match named {
+        Some(policy) => policy,
+        None if options.no => Policy::No,
+        None if options.preen => Policy::Preen,
+        None if options.yes => Policy::Yes,
+        None if io::stdin().is_terminal() && io::stdout().is_terminal() && !options.json => Policy::Ask,
+        None => {
+            let text = "somebody has to be asked, but this is no terminal; give -p, -n, -y or --policy";
+            return Err(Failure::new(FailureKind::Invalid, "", text));
+        }
+    })
+}
+
+/// One run of the program over one device.
+struct Run<'a> {
+    options: &'a Options,
+    policy: Policy,
+    wishes: Wishes,
+    device: &'a Device,
+    name: String,
+    settings: check::Options,
+}
+
+impl Run<'_> {
+    fn failed(&self, error: &ext4kit_format::Error) -> Failure {
+        Failure::from_error(&self.name, error)
+    }
+
+    fn all(&self) -> Result<FsckExit, Failure> {
+        let Self { options, device, name, .. } = self;
+        let writes = self.policy != Policy::No;
+        let redo_log = device.name.redo_log();
+        let mut recovered = false;
+        // An undo file has to hold all that is changed: then the journal is replayed with the repairs, not before.
+        let in_place = self.options.undo.is_none();
+        if writes {
+            let finished = commit::finish_interrupted(device.store.as_ref(), &redo_log);
+            if finished.map_err(|error| self.failed(&error))? > 0 {
+                self.note("an interrupted repair was finished");
+            }
+            if in_place && self.settings.superblock.is_none() {
+                let recovery =
+                    writing::recover_journal(&device.store).map_err(|error| self.failed(&error))?;
+                recovered = recovery == Recovery::Done;
+            }
+            if recovered {
+                self.note("recovering journal");
+            }
+        }
+        if self.wishes.journal_only && !options.force {
+            return Ok(FsckExit::empty());
+        }
+        if !options.force && self.settings.superblock.is_none() {
+            match reason_to_check(device)? {
+                None => return Ok(skipped(options, device, name)),
+                Some(reason) if !options.json => say(&format!("{name} {reason}, check forced.")),
+                Some(_) => {}
+            }
+        }
+        self.check(recovered, &redo_log)
+    }
+
+    /// A line about something that was done unasked.
+    fn note(&self, text: &str) {
+        if !self.options.json {
+            say(&format!("{}: {text}", self.name));
+        }
+    }
+
+    fn check(&self, recovered: bool, redo_log: &Path) -> Result<FsckExit, Failure> {
+        let Self { options, device, name, .. } = self;
+        let writes = self.policy != Policy::No;
+        let now = time::Now::from_environment(time::COMMON_VARIABLES)?.seconds;
+        let now = u32::try_from(now).unwrap_or(u32::MAX);
+        let progress = self.progress()?;
+        let mut printer = Printer::new(name, self.policy, options.json, progress.as_ref());
+        let wait: &dyn Fn(Duration) = &std::thread::sleep;
+        let wait = Some(wait).filter(|_| writes);
+        let mut opened = opening::open_waiting(Arc::clone(&device.store), &self.settings, wait)
+            .map_err(|error| self.failed(&error))?;
+        let in_memory = opened.replayed;
+        opened.replayed |= recovered;
+        let outcome = repairs::repair(&mut opened, now, self.wishes.jobs, &mut printer);
+        progress.clear();
+        let outcome = outcome.map_err(|error| self.failed(&error))?;
+        let given_up = outcome.stopped && self.policy == Policy::Preen;
+        if writes && !outcome.stopped {
+            self.write(&mut opened, &outcome, (now, redo_log))?;
+            if in_memory {
+                opened.empty_log(&self.settings).map_err(|error| self.failed(&error))?;
+            }
+        }
+        let written = writes && !outcome.stopped && (outcome.repaired > 0 || outcome.changed > 0);
+        let exit = exit_of(self.policy, &outcome);
+        if options.json {
+            let answer = Answer::new(name, std::mem::take(&mut printer.findings), &outcome, exit.bits());
+            output::json(SCHEMA, &answer)
+                .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()))?;
+            return Ok(exit);
+        }
+        if given_up {
             say(&format!("\n{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY."));
         }
-        say(&format!("\n{name}: ********** WARNING: Filesystem still has errors **********\n"));
+        if written {
+            say(&format!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****"));
+        }
+        if exit.contains(FsckExit::UNCORRECTED) {
+            say(&format!("\n{name}: ********** WARNING: Filesystem still has errors **********\n"));
+        }
+        say(&last_line(name, &outcome.summary));
+        if options.verbose {
+            say(&verbose_lines(&outcome.summary));
+        }
+        Ok(exit)
     }
-    say(&last_line(name, summary));
-    if options.verbose {
-        say(&verbose_lines(summary));
+
+    fn progress(&self) -> Result<Box<dyn Progress>, Failure> {
+        let Some(argument) = &self.options.completion else { return Ok(Box::new(Silent)) };
+        let wrong = || Failure::usage("-C", format!("`{argument}` is no descriptor"));
+        let completion = Completion::parse(argument).ok_or_else(wrong)?;
+        let failed = |error: io::Error| Failure::new(FailureKind::Io, "-C", error.to_string());
+        Ok(completion.start(&self.name).map_err(failed)?.0)
     }
-    if must_write(options, summary) {
-        let what = if summary.errors > 0 { "repairing" } else { "replaying the journal" };
-        let _ = writeln!(io::stderr(), "{PROGRAM}: {name}: {what} is not built yet, nothing was written");
+
+    /// Commits what was repaired. A clean check writes nothing, unless the superblock says that the filesystem is not
+    /// clean or that a check is due.
+    fn write(
+        &self,
+        opened: &mut Opened,
+        outcome: &Repaired,
+        (now, redo_log): (u32, &Path),
+    ) -> Result<(), Failure> {
+        let clean = outcome.left == 0;
+        let due = reason_to_check(self.device).map_or(true, |reason| reason.is_some());
+        if opened.source.overlay.is_unchanged() && !(clean && due) {
+            return Ok(());
+        }
+        let store = &self.device.store;
+        let commit = |opened: &mut Opened| {
+            writing::record(opened, clean, now)?;
+            if let Some(path) = &self.options.undo {
+                let path = Path::new(path);
+                let log = (redo_log, self.device.name.offset);
+                return writing::commit_with_undo(opened, (&self.settings, path), log);
+            }
+            let how = (redo_log, !outcome.journal_given_up);
+            writing::commit(store, &mut opened.source.overlay, how, now).map(|_| ())
+        };
+        commit(opened).map_err(|error| self.failed(&error))
     }
 }
 
-/// Whether the caller wants something written that only a repair can write.
-fn must_write(options: &Options, summary: &Summary) -> bool {
-    !options.no && (summary.errors > 0 || summary.replayed)
-}
-
-fn exit_of(options: &Options, summary: &Summary) -> FsckExit {
-    if summary.errors > 0 || must_write(options, summary) { FsckExit::UNCORRECTED } else { FsckExit::empty() }
+fn exit_of(policy: Policy, outcome: &Repaired) -> FsckExit {
+    let mut exit = FsckExit::empty();
+    let left = outcome.left > 0 || outcome.stopped;
+    if policy == Policy::No {
+        exit.set(FsckExit::UNCORRECTED, left || outcome.repaired > 0);
+        return exit;
+    }
+    let changed = outcome.repaired > 0 || outcome.changed > 0;
+    exit.set(FsckExit::CORRECTED, changed && !outcome.stopped);
+    exit.set(FsckExit::UNCORRECTED, left);
+    exit.set(FsckExit::OPERATIONAL, outcome.fatal);
+    exit
 }
 
 /// The filesystem says that it is clean, and no check is due.
@@ -210,6 +348,8 @@ fn skipped(options: &Options, device: &Device, name: &str) -> FsckExit {
             clean: true,
             skipped: true,
             findings: Vec::new(),
+            repaired: 0,
+            left: 0,
             inodes_used: inodes_used.into(),
             inodes_total: inodes_total.into(),
             blocks_used,

@@ -50,6 +50,11 @@ impl Source {
         Self { store, overlay, unchanged: true }
     }
 
+    /// An empty overlay over the same store, for a look that must leave no trace.
+    pub fn overlay_like(&self, options: OverlayOptions) -> Overlay {
+        Overlay::new(Arc::clone(&self.store), self.layout().clone(), options)
+    }
+
     /// To be called after the overlay was changed.
     pub fn refresh(&mut self) {
         self.unchanged = self.overlay.is_unchanged();

@@ -32,7 +32,7 @@ fn output(output: Output, image: &TempImage) -> (i32, String, String) {
 #[test]
 fn a_clean_filesystem_is_told_so() {
     let image = TempImage::of(&small()).unwrap();
-    for options in [&["-n"][..], &["-p"], &["-a"], &["-y"], &[]] {
+    for options in [&["-n"][..], &["-p"], &["-a"], &["-y"], &["--policy", "safe"]] {
         let (code, out, _) = fsck(options, &image);
         assert_eq!(code, 0);
         assert!(out.starts_with("IMAGE: clean, ") && out.ends_with(" blocks\n"), "{out}");
@@ -48,21 +48,53 @@ fn a_clean_filesystem_is_told_so() {
 }
 
 #[test]
-fn errors_are_left_and_said_to_be() {
+fn nothing_is_written_with_n_and_everything_is_repaired_with_y() {
     let image = TempImage::of(&damaged()).unwrap();
     let before = std::fs::read(image.path()).unwrap();
     let (code, out, _) = fsck(&["-fn"], &image);
     assert_eq!(code, 4);
-    assert!(out.contains("inode 2: link count is 77, should be 4"), "{out}");
+    assert!(
+        out.contains("inode 2: link count is 77, should be 4 [802] (set i_links_count to 4? no)"),
+        "{out}"
+    );
     assert!(out.contains("IMAGE: ********** WARNING: Filesystem still has errors **********"), "{out}");
-    for options in [&["-fy"][..], &["-fp"]] {
-        let (code, _, errors) = fsck(options, &image);
-        assert_eq!(code, 4);
-        assert!(errors.ends_with("repairing is not built yet, nothing was written\n"), "{errors}");
-    }
-    let (_, out, _) = fsck(&["-fp"], &image);
+    assert!(before == std::fs::read(image.path()).unwrap());
+    let (code, out, _) = fsck(&["-fy"], &image);
+    assert_eq!(code, 1);
+    assert!(
+        out.contains("inode 2: link count is 77, should be 4 [802] (set i_links_count to 4? yes)"),
+        "{out}"
+    );
+    assert!(out.contains("IMAGE: ***** FILE SYSTEM WAS MODIFIED *****"), "{out}");
+    let repaired = std::fs::read(image.path()).unwrap();
+    let (code, out, _) = fsck(&["-fy"], &image);
+    assert_eq!(code, 0, "{out}");
+    assert!(repaired == std::fs::read(image.path()).unwrap(), "a clean check writes nothing");
+}
+
+/// Preening repairs what is safe, and gives up at the first problem that is not, with nothing written.
+#[test]
+fn preening_repairs_what_is_safe_or_nothing() {
+    let image = TempImage::of(&damaged()).unwrap();
+    let (code, out, _) = fsck(&["-fp"], &image);
+    assert_eq!(code, 1, "{out}");
+    assert!(out.starts_with("IMAGE: inode 2: link count is 77, should be 4 [802]"), "{out}");
+    let worse = Damage::to(&damaged()).inode(InodeNumber::ROOT, |inode| inode.set_mode(0)).finish();
+    let image = TempImage::of(&worse).unwrap();
+    let before = std::fs::read(image.path()).unwrap();
+    let (code, out, _) = fsck(&["-fp"], &image);
+    assert_eq!(code, 4, "{out}");
     assert!(out.contains("IMAGE: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY."), "{out}");
     assert!(before == std::fs::read(image.path()).unwrap());
+}
+
+/// Where nobody can be asked, a repair that needs an answer is not begun.
+#[test]
+fn without_a_terminal_somebody_has_to_decide_before() {
+    let image = TempImage::of(&damaged()).unwrap();
+    let (code, out, errors) = fsck(&["-f"], &image);
+    assert_eq!((code, out.as_str()), (8, ""));
+    assert!(errors.contains("this is no terminal; give -p, -n, -y or --policy"), "{errors}");
 }
 
 #[test]
@@ -78,12 +110,19 @@ fn findings_are_data() {
 fn wrong_calls_and_what_is_no_filesystem() {
     let image = TempImage::of(&small()).unwrap();
     let empty = TempImage::empty(1 << 16).unwrap();
-    let cases: [(&[&str], &TempImage, i32, &str); 7] = [
+    let cases: [(&[&str], &TempImage, i32, &str); 9] = [
         (&["-n", "-p"], &image, 16, "only one of -p (or -a), -n and -y may be given"),
-        (&["-c"], &image, 16, "-c: looking for bad blocks is not built yet"),
-        (&["-E", "discard"], &image, 16, "-E: discard is not built yet"),
-        (&["-E", "nonsense"], &image, 16, "-E: `nonsense` is no extended option"),
-        (&["-B", "1000", "-b", "1"], &image, 16, "-B: 1000 is no block size"),
+        (&["-n", "-D"], &image, 16, "-n: it writes nothing"),
+        (
+            &["--policy", "bold"],
+            &image,
+            16,
+            "--policy: `bold` is no policy; there are safe, no-data-loss and all",
+        ),
+        (&["-n", "-c"], &image, 16, "-c: looking for bad blocks is not built yet"),
+        (&["-n", "-E", "discard"], &image, 16, "-E: discard is not built yet"),
+        (&["-n", "-E", "nonsense"], &image, 16, "-E: `nonsense` is no extended option"),
+        (&["-n", "-B", "1000", "-b", "1"], &image, 16, "-B: 1000 is no block size"),
         (&["-fn"], &empty, 8, "magic number is 0x0, not 0xef53"),
         (&["-fn", "-b", "8193"], &image, 8, "too few for a superblock"),
     ];

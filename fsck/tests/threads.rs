@@ -68,9 +68,12 @@ fn the_first_name_of_a_directory_is_the_same_whoever_comes_first() {
         made
     };
     let mut naming: Vec<_> = (0..COUNT).map(|_| directory(InodeNumber::ROOT)).collect();
-    let named: Vec<_> = naming.iter().map(Inode::number).collect::<Vec<_>>().into_iter().map(directory).collect();
+    let named: Vec<_> =
+        naming.iter().map(Inode::number).collect::<Vec<_>>().into_iter().map(directory).collect();
     for (at, from) in naming.iter_mut().enumerate() {
-        for (name, to) in [("own", named.get(at)), ("other", at.checked_sub(APART).and_then(|at| named.get(at)))] {
+        for (name, to) in
+            [("own", named.get(at)), ("other", at.checked_sub(APART).and_then(|at| named.get(at)))]
+        {
             if let Some(to) = to {
                 dir::insert(txn, from, name.as_bytes(), to.number(), FileType::DIRECTORY).unwrap();
             }
@@ -95,8 +98,7 @@ fn large_directory() -> (MemoryStore, InodeNumber) {
     let names = 12_000;
     for name in 0..names {
         let name = format!("a name that takes some room {name}");
-        dir::insert(txn, &mut root, name.as_bytes(), file.number(), FileType::REGULAR)
-            .unwrap();
+        dir::insert(txn, &mut root, name.as_bytes(), file.number(), FileType::REGULAR).unwrap();
     }
     file.set_links(names);
     inode::write_over(txn, &file).unwrap();
@@ -130,4 +132,3 @@ fn a_large_directory_is_split_without_losing_a_double_name() {
     let found = codes(&image, "a double name in another leaf");
     assert!(found.contains(&NAME_TWICE) && found.contains(&HASH_OUT_OF_RANGE), "{found:?}");
 }
-

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use ext4kit_cli::argv0::{Profile, Tool};
 use ext4kit_cli::device::DeviceName;
 use ext4kit_cli::exit::{Convention, Failure, FailureKind};
-use ext4kit_cli::{report as output, time};
+use ext4kit_cli::{arguments, report as output, time};
 use ext4kit_format::create::{Plan, create_filesystem, write_backups};
 use ext4kit_format::txn::{DataPolicy, OverlayOptions, commit_new};
 use uuid::Uuid;
@@ -27,14 +26,9 @@ const PROGRAM: &str = "mkfs";
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let kind = arguments.first().and_then(|name| Tool::from_program(name)).and_then(kind_of_name);
-    let options = match Options::try_parse_from(&arguments) {
+    let options = match arguments::parse::<Options>(arguments, Convention::Plain) {
         Ok(options) => options,
-        Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing is left to do where even this cannot be printed.
-            let _ = error.print();
-            return ExitCode::from(u8::from(wrong));
-        }
+        Err(code) => return code,
     };
     if options.version {
         let _ = writeln!(io::stderr(), "ext4kit-mkfs {}", env!("CARGO_PKG_VERSION"));
@@ -52,8 +46,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        Err(failure) if options.json => output::json_failure(SCHEMA, &failure, Convention::Plain),
-        Err(failure) => output::failure(PROGRAM, &failure, Convention::Plain),
+        Err(failure) => output::failure(PROGRAM, &failure, Convention::Plain, options.json.then_some(SCHEMA)),
     }
 }
 

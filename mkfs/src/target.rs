@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ext4kit_cli::device::DeviceName;
 use ext4kit_cli::exit::{Failure, FailureKind};
+use ext4kit_format::Error;
 use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::store::{self, Access, FileStore, Store, SubRange};
 
@@ -58,11 +59,14 @@ pub struct OpenTarget {
 
 /// Opens the target, makes it if it is a file that is not there, and lets a file grow to the size that is needed.
 pub fn open(name: &DeviceName, wanted: OpenTarget) -> Result<Target, Failure> {
-    let failed = |error: &ext4kit_format::Error| Failure::from_error(&name.path.display().to_string(), error);
+    let failed = |error: &Error| Failure::from_error(&name.path.display().to_string(), error);
     let end = wanted.offset.saturating_add(wanted.bytes);
     let present = look(&name.path)?;
     if present == Present::Missing {
-        let store = store::create_sparse_file(&name.path, end).map_err(|error| failed(&error))?;
+        let store = store::create_sparse_file(&name.path, end).map_err(|error| match &error {
+            Error::Io { source, .. } => too_large(name, end, source).unwrap_or_else(|| failed(&error)),
+            _ => failed(&error),
+        })?;
         return Ok(Target { store: within(Arc::new(store), wanted.offset)?, is_zero: true });
     }
     let mut file =
@@ -72,8 +76,10 @@ pub fn open(name: &DeviceName, wanted: OpenTarget) -> Result<Target, Failure> {
             let text = format!("the filesystem needs {end} bytes, the device has {}", file.size());
             return Err(Failure::new(FailureKind::NoSpace, name.typed.clone(), text));
         }
-        file.grow(end)
-            .map_err(|error| Failure::new(FailureKind::Io, name.typed.clone(), error.to_string()))?;
+        file.grow(end).map_err(|error| {
+            let failed = || Failure::new(FailureKind::Io, name.typed.clone(), error.to_string());
+            too_large(name, end, &error).unwrap_or_else(failed)
+        })?;
     }
     let is_device = file.is_device();
     let store = within(Arc::new(file), wanted.offset)?;
@@ -96,6 +102,34 @@ fn within(store: Arc<dyn Store>, offset: u64) -> Result<Arc<dyn Store>, Failure>
     }
     let part = SubRange::from_offset(store, offset).map_err(|error| Failure::from_error("", &error))?;
     Ok(Arc::new(part))
+}
+
+/// The failure of a file that cannot be as large as is needed, if that is what went wrong.
+///
+/// mke2fs goes on where only the last block is missing, and reports success; what it leaves is larger than its file, and no
+/// kernel mounts it.
+fn too_large(name: &DeviceName, wanted: u64, error: &io::Error) -> Option<Failure> {
+    if error.kind() != io::ErrorKind::FileTooLarge {
+        return None;
+    }
+    let folder = name.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let most = largest_file(folder.unwrap_or(Path::new(".")))?;
+    let text = format!("files can have at most {most} bytes where it lies, and it needs {wanted}");
+    let hint = format!("make it smaller, for example {}M, or use a block device", most >> 20);
+    Some(Failure::new(FailureKind::NoSpace, name.typed.clone(), text).with_hint(hint))
+}
+
+/// How large a file in this folder can be, found by trying with one that has no name. `None` where that cannot be tried.
+fn largest_file(folder: &Path) -> Option<u64> {
+    use rustix::fs::{Mode, OFlags, ftruncate, open};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = open(folder, flags, Mode::from_raw_mode(0o600)).ok()?;
+    let (mut can, mut cannot) = (0, u64::from(u32::MAX) << 31);
+    while cannot.saturating_sub(can) > 1 {
+        let middle = can.midpoint(cannot);
+        if ftruncate(&file, middle).is_ok() { can = middle } else { cannot = middle }
+    }
+    Some(can)
 }
 
 /// Asks before a filesystem is overwritten, where there is somebody to ask, as mke2fs does.
@@ -126,4 +160,26 @@ pub fn device_size(path: &Path) -> Result<u64, Failure> {
 /// User and group that run the program.
 pub fn user() -> (u32, u32) {
     (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_file_is_found_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(most) = largest_file(folder.path()) else { return };
+        let file = std::fs::File::create(folder.path().join("file")).unwrap();
+        file.set_len(most).unwrap();
+        let wanted = most + 4096;
+        let name = DeviceName::parse(folder.path().join("image").as_os_str()).unwrap();
+        let wanted = OpenTarget { offset: 0, bytes: wanted, force: 0, discard: true };
+        let Err(error) = file.set_len(wanted.bytes) else { panic!("{most} bytes were not the most") };
+        if error.kind() == io::ErrorKind::FileTooLarge {
+            let failure = open(&name, wanted).err().unwrap().to_string();
+            assert!(failure.contains(&format!("at most {most} bytes")), "{failure}");
+            assert!(!name.path.exists());
+        }
+    }
 }

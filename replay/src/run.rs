@@ -6,10 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
 use ext4kit_cli::json::Schema;
-use ext4kit_cli::{device, report};
+use ext4kit_cli::{arguments, device, report};
 use ext4kit_format::TransactionId;
 use ext4kit_format::journal::{ReplayPlan, recover};
 use ext4kit_format::store::{self, Access, Store};
@@ -24,14 +23,9 @@ const PROGRAM: &str = "replay";
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let options = match Options::try_parse_from(arguments) {
+    let options = match arguments::parse::<Options>(arguments, Convention::Fsck) {
         Ok(options) => options,
-        Err(error) => {
-            let wrong = error.use_stderr();
-            // Nothing is left to do where even this cannot be printed.
-            let _ = error.print();
-            return if wrong { FsckExit::USAGE.into() } else { ExitCode::SUCCESS };
-        }
+        Err(code) => return code,
     };
     let schema = if options.list { LISTING } else { OUTCOME };
     let done = if options.list { list(&options) } else { replay(&options) };
@@ -43,11 +37,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 FailureKind::Corrupt => Failure { kind: FailureKind::Invalid, ..failure },
                 _ => failure,
             };
-            if options.json {
-                report::json_failure(schema, &failure, Convention::Fsck)
-            } else {
-                report::failure(PROGRAM, &failure, Convention::Fsck)
-            }
+            report::failure(PROGRAM, &failure, Convention::Fsck, options.json.then_some(schema))
         }
     }
 }

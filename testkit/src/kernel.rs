@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ext4kit_format::store::Store;
 
@@ -13,8 +14,8 @@ use crate::oracle;
 use crate::skip;
 use crate::tree::Tree;
 
-/// How often a mount is tried where others take loop devices at the same time.
-const ATTEMPTS: u32 = 10;
+/// How long a mount or its end is tried where others are in the way at the same time.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The tree that the kernel sees in a copy of a store, mounted read-only, or what it said against mounting it.
 /// `None` where no loop mount can be made, after [`skip::missing`].
@@ -26,15 +27,27 @@ pub fn read_tree(store: &dyn Store) -> Option<Result<Tree, String>> {
 /// Looks at an image that is mounted read-only, given where; or what the kernel said against mounting it.
 /// `None` where no loop mount can be made, after [`skip::missing`].
 pub fn look<T>(image: &Path, see: impl FnOnce(&Path) -> T) -> Option<Result<T, String>> {
+    mounted(image, "ro,loop", see)
+}
+
+/// Changes an image through a mount, given where; or what the kernel said against mounting or unmounting it. Inode
+/// tables that wait for being initialised are left waiting, so that a huge sparse image stays small.
+/// `None` where no loop mount can be made, after [`skip::missing`].
+pub fn change<T>(image: &Path, change: impl FnOnce(&Path) -> T) -> Option<Result<T, String>> {
+    mounted(image, "rw,loop,noinit_itable", change)
+}
+
+fn mounted<T>(image: &Path, options: &str, work: impl FnOnce(&Path) -> T) -> Option<Result<T, String>> {
     if !can_mount() {
         return None;
     }
     let point = tempfile::tempdir().unwrap_or_else(|error| panic!("mount point: {error}"));
-    let mounted = match Mounted::new(image, point.path()) {
+    let mounted = match Mounted::new(image, point.path(), options) {
         Ok(mounted) => mounted,
         Err(said) => return Some(Err(said)),
     };
-    Some(Ok(see(mounted.0)))
+    let done = work(mounted.0);
+    Some(mounted.end().map(|()| done))
 }
 
 /// Whether this process can ask the kernel to mount an ext4 image.
@@ -56,29 +69,47 @@ pub fn can_mount() -> bool {
 struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
-    fn new(image: &Path, point: &'a Path) -> Result<Self, String> {
+    fn new(image: &Path, point: &'a Path, options: &str) -> Result<Self, String> {
         // Two mounts at once may go for the same free loop device; the one that comes second tries again.
-        for attempt in 1.. {
-            let mut command = Command::new("mount");
-            command.args(["-t", "ext4", "-o", "ro,loop"]).arg(image).arg(point);
-            let output = command.output().map_err(|error| error.to_string())?;
-            if output.status.success() {
-                break;
-            }
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            if attempt == ATTEMPTS || !said.contains("loop device") {
-                return Err(said);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", options]).arg(image).arg(point);
+        insistently(&mut command, &["loop device"])?;
         Ok(Self(point))
+    }
+
+    /// Unmounts, after which everything that was changed is in the image.
+    fn end(self) -> Result<(), String> {
+        let said = unmount(self.0);
+        std::mem::forget(self);
+        said
     }
 }
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
-        // A mount that stays behind is seen in the next run's `mount`; failing here would hide the test's own end.
-        let _ = Command::new("umount").arg(self.0).status();
+        // Only a failing test comes here; a failure of this as well would hide what failed first.
+        let _ = unmount(self.0);
+    }
+}
+
+fn unmount(point: &Path) -> Result<(), String> {
+    // A child that another thread starts at this moment holds, until it runs its program, the files that were open here.
+    insistently(Command::new("umount").arg(point), &["busy"])
+}
+
+/// Runs a command until it succeeds, fails with other words than those of a passing state, or fails for too long.
+fn insistently(command: &mut Command, passing: &[&str]) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        let output = command.env("LC_ALL", "C").output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if begun.elapsed() > PATIENCE || !passing.iter().any(|word| said.contains(word)) {
+            return Err(said);
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -101,6 +132,18 @@ mod tests {
         assert_eq!(hello.content, Content::File { size: 6, checksum, links: 2, same_as });
         assert_eq!(hello.modified, (1_700_000_000, 0));
         assert_eq!(tree.0[Path::new("link")].content, Content::Symlink(b"hello".to_vec()));
+    }
+
+    #[test]
+    fn what_is_changed_is_in_the_image() {
+        let image = TempImage::of(&fixture::load("images/small-ext4.img.zst")).unwrap();
+        let Some(written) = change(&image.path(), |root| fs::write(root.join("new"), b"written\n")) else {
+            return;
+        };
+        written.unwrap().unwrap();
+        let store = image.load().unwrap();
+        oracle::assert_clean(&store);
+        assert_eq!(oracle::debugfs(&store, "cat /new").unwrap().stdout, "written\n");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `sweep`, `bench`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `sweep`, `bench`, `testdata`.
 
 mod bench;
 mod layers;
 mod oracles;
+mod testdata;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ usage: cargo xtask COMMAND
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
   fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
   sweep     how time grows with size on hostile images: sweep fsck
+  testdata  rebuild test data from its recipes and say what differs; testdata --bless writes it
   bench     ratios against e2fsprogs; see `cargo xtask bench --help`
 ";
 
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["oracles"] => oracles::run(&root()),
         ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
         ["sweep", rest @ ..] => bench::sweep(&root(), rest),
+        ["testdata", rest @ ..] => testdata::run(&root(), rest),
         ["bench", rest @ ..] => bench::run(&root(), rest),
         _ => {
             eprint!("{USAGE}");

@@ -40,13 +40,26 @@ pub fn hexdump(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
                 write!(to, " ")?;
             }
         }
-        let text: String = line
-            .iter()
-            .map(|byte| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' })
-            .collect();
-        writeln!(to, " {text}")?;
+        writeln!(to, " {}", printable(line))?;
     }
     writeln!(to)
+}
+
+/// Bytes as `logdump -c` shows them: sixteen to a line, in little-endian words of four.
+pub fn word_dump(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    for (number, line) in bytes.chunks(LINE).enumerate() {
+        write!(to, "    {:04x}:  ", number * LINE)?;
+        for word in line.as_chunks::<4>().0 {
+            write!(to, "{:08x} ", u32::from_le_bytes(*word))?;
+        }
+        writeln!(to, "{}", printable(line))?;
+    }
+    Ok(())
+}
+
+/// Bytes as characters, with a dot for what cannot be printed.
+fn printable(line: &[u8]) -> String {
+    line.iter().map(|byte| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' }).collect()
 }
 
 #[derive(Serialize)]

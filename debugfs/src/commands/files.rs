@@ -49,15 +49,33 @@ impl Serialize for Time {
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 enum Hanging {
-    FastLink { target: Bytes },
-    Device { major: u32, minor: u32, new_style: bool },
-    Inline { size: usize },
-    Map { extents: bool, pieces: Vec<Piece> },
+    FastLink {
+        target: Bytes,
+    },
+    Device {
+        major: u32,
+        minor: u32,
+        new_style: bool,
+    },
+    Inline {
+        size: usize,
+    },
+    Map {
+        extents: bool,
+        pieces: Vec<Piece>,
+    },
+    /// What a copy of the inode in the journal tells by itself.
+    Copy {
+        extents: bool,
+        pieces: Vec<Piece>,
+        link: Option<Bytes>,
+        device: Option<(u32, u32)>,
+    },
 }
 
 #[derive(Serialize)]
 pub(super) struct Stat {
-    inode: u32,
+    pub inode: u32,
     file_type: &'static str,
     mode: u16,
     flags: u32,
@@ -82,6 +100,9 @@ pub(super) struct Stat {
     contents: Hanging,
     #[serde(skip)]
     short: bool,
+    /// What most lines begin with.
+    #[serde(skip)]
+    prefix: &'static str,
 }
 
 /// The word for a kind of file.
@@ -100,9 +121,10 @@ pub fn kind_text(kind: Option<FileKind>) -> &'static str {
 
 impl Report for Stat {
     fn text(&self, to: &mut dyn Write) -> io::Result<()> {
+        let prefix = self.prefix;
         writeln!(
             to,
-            "Inode: {}   Type: {}    Mode:  {:04o}   Flags: {:#x}",
+            "{prefix}Inode: {}   Type: {}    {prefix}Mode:  {:04o}   Flags: {:#x}",
             self.inode,
             self.file_type,
             self.mode & 0o7777,
@@ -110,19 +132,19 @@ impl Report for Stat {
         )?;
         let (high, low) = (self.version >> 32, self.version & 0xffff_ffff);
         if self.short {
-            writeln!(to, "Generation: {}    Version: 0x{low:08x}", self.generation)?;
+            writeln!(to, "{prefix}Generation: {}    Version: 0x{low:08x}", self.generation)?;
         } else {
-            writeln!(to, "Generation: {}    Version: 0x{high:08x}:{low:08x}", self.generation)?;
+            writeln!(to, "{prefix}Generation: {}    Version: 0x{high:08x}:{low:08x}", self.generation)?;
         }
         // debugfs prints owners as signed numbers.
-        write!(to, "User: {:5}   Group: {:5}", self.user.cast_signed(), self.group.cast_signed())?;
+        write!(to, "{prefix}User: {:5}   Group: {:5}", self.user.cast_signed(), self.group.cast_signed())?;
         if let Some(project) = self.project {
             write!(to, "   Project: {:5}", project.cast_signed())?;
         }
         writeln!(to, "   Size: {}", self.size)?;
-        writeln!(to, "File ACL: {}", self.attribute_block)?;
-        writeln!(to, "Links: {}   Blockcount: {}", self.links, self.sectors)?;
-        writeln!(to, "Fragment:  Address: {}    Number: 0    Size: 0", self.fragment_address)?;
+        writeln!(to, "{prefix}File ACL: {}", self.attribute_block)?;
+        writeln!(to, "{prefix}Links: {}   Blockcount: {}", self.links, self.sectors)?;
+        writeln!(to, "{prefix}Fragment:  Address: {}    Number: 0    Size: 0", self.fragment_address)?;
         self.times(to)?;
         if let Some(size) = self.extra_size {
             writeln!(to, "Size of extra inode fields: {size}")?;
@@ -140,11 +162,12 @@ impl Report for Stat {
 
 impl Stat {
     fn times(&self, to: &mut dyn Write) -> io::Result<()> {
+        let prefix = self.prefix;
         let mut line = |name: &str, time: &Time| match (self.short, time.extra) {
-            (true, _) => writeln!(to, "{name}: 0x{:08x} -- {}", time.stored, time.text),
+            (true, _) => writeln!(to, "{prefix}{name}: 0x{:08x} -- {}", time.stored, time.text),
             (false, extra) => {
                 let extra = extra.unwrap_or(0);
-                writeln!(to, "{name:>6}: 0x{:08x}:{extra:08x} -- {}", time.stored, time.text)
+                writeln!(to, "{prefix}{name:>6}: 0x{:08x}:{extra:08x} -- {}", time.stored, time.text)
             }
         };
         line("ctime", &self.ctime)?;
@@ -158,7 +181,7 @@ impl Stat {
             // The extra word that debugfs shows here is the one of the change time, by which it reads the epoch.
             Some(time) => {
                 let extra = time.extra.unwrap_or(0);
-                writeln!(to, " dtime: 0x{:08x}:({extra:08x}) -- {}", time.stored, time.text)
+                writeln!(to, "{prefix} dtime: 0x{:08x}:({extra:08x}) -- {}", time.stored, time.text)
             }
             None => Ok(()),
         }
@@ -166,17 +189,27 @@ impl Stat {
 
     fn contents(&self, to: &mut dyn Write) -> io::Result<()> {
         match &self.contents {
-            Hanging::FastLink { target } => {
-                write!(to, "Fast link dest: \"")?;
-                to.write_all(&target.0)?;
-                writeln!(to, "\"")
-            }
+            Hanging::FastLink { target } => link_text(to, target),
             Hanging::Device { major, minor, new_style } => {
                 let style = if *new_style { "(New-style) " } else { "" };
                 writeln!(
                     to,
                     "{style}Device major/minor number: {major:02}:{minor:02} (hex {major:02x}:{minor:02x})"
                 )
+            }
+            Hanging::Copy { extents, pieces, link, device } => {
+                if let Some(target) = link {
+                    write!(to, "{}", self.prefix)?;
+                    link_text(to, target)?;
+                }
+                if let Some((major, minor)) = device {
+                    writeln!(
+                        to,
+                        "Device major/minor number: {major:02}:{minor:02} (hex {major:02x}:{minor:02x})"
+                    )?;
+                }
+                let texts: String = pieces.iter().map(copied_piece_text).collect();
+                writeln!(to, "{}{}:  {texts}", self.prefix, if *extents { "Extents" } else { "Blocks" })
             }
             Hanging::Inline { size } => writeln!(to, "Size of inline data: {size}"),
             Hanging::Map { extents, pieces } => {
@@ -199,6 +232,19 @@ impl Stat {
                 writeln!(to)
             }
         }
+    }
+}
+
+fn link_text(to: &mut dyn Write, target: &Bytes) -> io::Result<()> {
+    write!(to, "Fast link dest: \"")?;
+    to.write_all(&target.0)?;
+    writeln!(to, "\"")
+}
+
+fn copied_piece_text(piece: &Piece) -> String {
+    match *piece {
+        Piece::Data { logical, block, length, .. } => format!("({logical}+{length}): {block} "),
+        other => piece_text(&other).replace("):", "): ") + " ",
     }
 }
 
@@ -232,18 +278,36 @@ pub fn stat(call: &mut Call<'_>) -> Outcome {
 
 /// An inode and what hangs from it, as far as it can be read.
 pub(super) fn describe(open: &Open, inode: &Inode, zone: &TimeZone) -> (Stat, Vec<ext4kit_format::Error>) {
+    let (listed, mut errors) = attributes::list(&open.txn, inode);
+    let contents = contents(open, inode, &mut errors);
+    let attributes = listed.iter().map(ShownAttribute::of).collect();
+    (Stat { attributes, ..fields(open, inode, (zone, contents)) }, errors)
+}
+
+/// A copy of an inode from the journal: what it says itself, for what it leads to may be of another time.
+pub(super) fn describe_copy(open: &Open, inode: &Inode, zone: &TimeZone) -> Stat {
+    let view = inode.view();
+    let extents = view.flags().contains(InodeFlags::EXTENTS);
+    let pieces = if extents { walk::root_pieces(inode) } else { walk::pointer_pieces(inode) };
+    let is_device = matches!(view.kind(), Some(FileKind::CharacterDevice | FileKind::BlockDevice));
+    let link =
+        paths::is_fast_link(open, inode).then(|| short_symlink_target(view).unwrap_or_default().into());
+    let contents = Hanging::Copy { extents, pieces, link, device: is_device.then(|| view.device()) };
+    Stat { prefix: "    ", ..fields(open, inode, (zone, contents)) }
+}
+
+fn fields(open: &Open, inode: &Inode, (zone, contents): (&TimeZone, Hanging)) -> Stat {
     let view = inode.view();
     let head = view.head();
     let extra_size = view.extra_size();
     let reaches = |end: u16| extra_size.is_some_and(|size| size >= end);
     let extra = |at: usize, end: u16| reaches(end).then(|| le32(view.bytes(), HEAD_SIZE + at)).flatten();
     let short = !reaches(24);
-    let (listed, mut errors) = attributes::list(&open.txn, inode);
     let crtime = extra(16, 20).map(|stored| Time::new(stored, extra(20, 24), zone));
     let ctime_extra = extra(4, 8);
     let dtime = view.deletion_time();
     let has_checksum = open.txn.layout().features().ro_compat.contains(RoCompat::METADATA_CSUM);
-    let stat = Stat {
+    Stat {
         inode: inode.number().get(),
         file_type: kind_text(view.kind()),
         mode: view.mode(),
@@ -264,12 +328,12 @@ pub(super) fn describe(open: &Open, inode: &Inode, zone: &TimeZone) -> (Stat, Ve
         crtime: crtime.filter(|_| !short),
         dtime: (dtime != 0).then(|| Time::new(dtime, ctime_extra.map(|extra| extra & 3), zone)),
         extra_size,
-        attributes: listed.iter().map(ShownAttribute::of).collect(),
+        attributes: Vec::new(),
         checksum: has_checksum.then(|| view.stored_checksum()),
-        contents: contents(open, inode, &mut errors),
+        contents,
         short,
-    };
-    (stat, errors)
+        prefix: "",
+    }
 }
 
 fn contents(open: &Open, inode: &Inode, errors: &mut Vec<ext4kit_format::Error>) -> Hanging {

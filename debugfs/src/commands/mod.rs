@@ -7,6 +7,7 @@ pub mod dumps;
 pub mod files;
 pub mod hashes;
 pub mod journal;
+mod journal_text;
 pub mod places;
 pub mod quotas;
 pub mod search;

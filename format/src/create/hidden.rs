@@ -33,10 +33,23 @@ pub(super) fn create_resize_inode(txn: &mut dyn Transaction, parameters: &Parame
         .saturating_add(12);
     resize.set_size(all << geometry.block_bits());
 
-    let kind = BlockKind::IndirectBlock(InodeNumber::RESIZE);
     let goal = geometry.group_start(GroupNumber(0));
     let wanted = geometry.blocks_per_cluster().into();
     let double = txn.allocate_blocks(BlockRequest { goal, wanted, owner: InodeNumber::RESIZE })?.start;
+    map_reserved_descriptors(txn, &mut resize, double)?;
+    inode::write_over(txn, &resize)
+}
+
+/// Writes the lists of blocks reserved for descriptors, and makes `double` the block of the resize inode that leads to
+/// them. The inode's map and count of blocks are set; writing the inode is left to the caller.
+pub fn map_reserved_descriptors(
+    txn: &mut dyn Transaction,
+    resize: &mut Inode,
+    double: BlockNumber,
+) -> Result<()> {
+    let geometry = txn.layout().geometry.clone();
+    let pointers = geometry.pointers_per_block();
+    let kind = BlockKind::IndirectBlock(InodeNumber::RESIZE);
     let table = geometry.leading_descriptor_blocks();
     let reserved = geometry.reserved_descriptor_blocks();
     let first = geometry.superblock_block().0.saturating_add(1).saturating_add(table.into());
@@ -65,15 +78,16 @@ pub(super) fn create_resize_inode(txn: &mut dyn Transaction, parameters: &Parame
             put_le32(bytes, index(*slot).saturating_mul(4), *primary);
         }
     })?;
+    resize.map_mut().fill(0);
     put_le32(resize.map_mut(), 13 * 4, low32(double.0));
     // Each of these blocks is counted as the whole cluster that it takes, shared or not.
     let per_cluster = i64::from(geometry.blocks_per_cluster());
-    inode::change_blocks(txn, &mut resize, blocks.saturating_mul(per_cluster))?;
-    inode::write_over(txn, &resize)
+    resize.set_blocks_raw(0).map_err(|defect| defect.at(Place::Inode(InodeNumber::RESIZE)))?;
+    inode::change_blocks(txn, resize, blocks.saturating_mul(per_cluster))
 }
 
 /// The journal: an empty log in one run of blocks where possible, in the middle of the filesystem.
-pub(super) fn create_journal(
+pub fn create_journal(
     txn: &mut dyn Transaction,
     parameters: &Parameters,
     journal: JournalParameters,

@@ -23,6 +23,7 @@ pub(crate) use plan::tests;
 
 pub use backups::write_backups;
 pub use files::create_filesystem;
+pub use hidden::{create_journal, map_reserved_descriptors};
 pub use parameters::{
     Identity, InodeCount, JournalParameters, Parameters, default_journal_blocks, default_orphan_file_blocks,
 };

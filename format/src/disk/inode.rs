@@ -507,6 +507,11 @@ impl Inode {
         span_mut(&mut self.bytes, start, length).unwrap_or_default()
     }
 
+    /// Stores `i_extra_isize`, where the slot has it; what lies in the fields is as it was.
+    pub fn set_extra_size(&mut self, size: u16) {
+        let _ = put_le16(&mut self.bytes, EXTRA_ISIZE, size);
+    }
+
     /// Sets kind and permissions.
     pub fn set_mode(&mut self, mode: u16) {
         self.head_mut().i_mode.set(mode);

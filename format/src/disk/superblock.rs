@@ -365,11 +365,11 @@ impl Superblock {
         if stored == computed { Ok(()) } else { Err(Defect::Checksum { stored, computed }) }
     }
 
-    /// Puts the checksum right where metadata has checksums.
+    /// Puts the checksum right where metadata has checksums. Elsewhere it is 0, as mke2fs leaves it: an old one would
+    /// look as if the feature had been lost.
     pub fn refresh_checksum(&mut self) {
-        if self.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
-            self.s_checksum.set(self.computed_checksum());
-        }
+        let has_checksum = self.features().ro_compat.contains(RoCompat::METADATA_CSUM);
+        self.s_checksum.set(if has_checksum { self.computed_checksum() } else { 0 });
     }
 
     /// The four words of the directory hash's seed.

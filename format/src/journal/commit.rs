@@ -53,8 +53,11 @@ pub fn commit_through_journal(image: &Image, overlay: &mut Overlay, seconds: u64
     if image.needs_recovery() {
         return Ok(unfit("the journal waits for its replay"));
     }
-    let journal = open_internal(image)?.journal;
-    let scan = journal.scan(image.layout().geometry.blocks_count())?;
+    let Ok(found) = open_internal(image) else { return Ok(unfit("the journal cannot be used")) };
+    let journal = found.journal;
+    let Ok(scan) = journal.scan(image.layout().geometry.blocks_count()) else {
+        return Ok(unfit("the journal cannot be read"));
+    };
     if !scan.is_empty() || journal.superblock().s_errno.get() != 0 {
         return Ok(unfit("the journal is not clean"));
     }

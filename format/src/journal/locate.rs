@@ -46,6 +46,15 @@ pub fn open_internal(image: &Image) -> Result<FoundJournal> {
     }
 }
 
+/// Opens the journal by the copy of its inode's map in the superblock, whatever the inode says. A superblock without
+/// such a copy is [`Error::Invalid`].
+pub fn open_by_superblock(image: &Image) -> Result<Journal> {
+    let superblock = image.superblock();
+    let inode = superblock.journal_inode().and_then(|number| backup_inode(superblock, number));
+    let none = || Error::Invalid("the superblock has no copy of a journal's inode".to_owned());
+    open_inode(image, &image.overlay(OverlayOptions::default()), &inode.ok_or_else(none)?)
+}
+
 fn open_inode(image: &Image, txn: &dyn Transaction, inode: &Inode) -> Result<Journal> {
     let runs = journal_runs(txn, inode)?;
     let block_size = txn.layout().geometry.block_size();

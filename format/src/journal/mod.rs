@@ -60,7 +60,7 @@ pub use commit::{JournalCommit, commit_through_journal};
 pub use encode::{EncodedTransaction, TransactionContents, encode_transaction};
 pub use fast_commits::{DirectoryName, FastCommit, FastCommits, FastStop, Operation, RecordPlace};
 pub use list::{BadCopy, Version};
-pub use locate::{FoundJournal, open_internal};
+pub use locate::{FoundJournal, open_by_superblock, open_internal};
 pub use plan::{PlannedCopy, ReplayPlan};
 pub use recover::{Recovered, recover};
 pub use replay::Replayed;

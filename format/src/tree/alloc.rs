@@ -207,6 +207,17 @@ fn take_inode(txn: &mut dyn Transaction, group: GroupNumber, directory: bool) ->
     Ok(Some(place))
 }
 
+/// Makes an inode's slot part of its table as its group's descriptor has it, without looking at the bitmap: for whoever
+/// knows better than the bitmap that the inode is free.
+pub fn open_slot(txn: &mut dyn Transaction, number: InodeNumber) -> Result<()> {
+    let Some((group, place)) = txn.layout().geometry.inode_place(number) else {
+        return Err(Error::Invalid(format!("inode {number} does not exist")));
+    };
+    let descriptor = group::read_descriptor(txn, group)?;
+    ensure_inode_bitmap(txn, group, &descriptor)?;
+    extend_used_table(txn, group, place)
+}
+
 /// Makes the used part of a group's inode table reach over a place. Slots that come to lie in it for the first time
 /// are zeroed, since a table that was never initialised may hold anything.
 fn extend_used_table(txn: &mut dyn Transaction, group: GroupNumber, place: u32) -> Result<()> {

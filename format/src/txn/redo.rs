@@ -85,7 +85,8 @@ fn write_log(overlay: &Overlay, order: &[BlockNumber], path: &Path) -> Result<()
 
 fn header(overlay: &Overlay, count: usize) -> Result<[u8; HEADER]> {
     let mut header = [0; HEADER];
-    let uuid = store_uuid(overlay.store().as_ref())?;
+    // A superblock that cannot be read has no UUID; its log is told by the size of the store alone.
+    let uuid = store_uuid(overlay.store().as_ref()).unwrap_or_default();
     let filled = header.get_mut(..MAGIC.len()).map(|magic| magic.copy_from_slice(MAGIC)).and_then(|()| {
         put_le32(&mut header, 8, overlay.layout().geometry.block_size())?;
         put_le64(&mut header, 16, wide(count))?;
@@ -203,7 +204,9 @@ impl RedoLog {
     /// for.
     pub fn finish(self, store: &dyn Store) -> Result<()> {
         // The superblock may be torn by the interruption, so that only its UUID is looked at, if it can be read.
-        let other = store_uuid(store).is_ok_and(|uuid| uuid != self.uuid) || store.size() != self.store_size;
+        let known = self.uuid != [0; 16];
+        let other =
+            store.size() != self.store_size || known && store_uuid(store).is_ok_and(|uuid| uuid != self.uuid);
         if other {
             let path = self.path.display();
             return Err(Error::Invalid(format!("{path} is the redo log of another filesystem")));

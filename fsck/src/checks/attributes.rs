@@ -27,12 +27,7 @@ pub fn in_inode(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_
 }
 
 /// Reads what an inode's attribute block tells; the block itself is checked once for all its owners.
-pub fn of_block(
-    part: &mut Part<'_, '_>,
-    number: InodeNumber,
-    view: InodeView<'_>,
-    seen: &mut Seen,
-) -> bool {
+pub fn of_block(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>, seen: &mut Seen) -> bool {
     let block = view.attribute_block();
     if block.0 == 0 {
         return false;
@@ -53,8 +48,8 @@ pub fn of_block(
         return false;
     }
     part.found.attribute_blocks.push((block, number));
-    let interesting = part.features().incompat.contains(Incompat::EA_INODE)
-        || view.flags().contains(InodeFlags::ENCRYPTED);
+    let interesting =
+        part.features().incompat.contains(Incompat::EA_INODE) || view.flags().contains(InodeFlags::ENCRYPTED);
     if interesting
         && let Ok(bytes) = part.source.block(block)
         && let Ok(area) = Area::of_block(&bytes)
@@ -94,11 +89,7 @@ fn note(
 }
 
 /// Whether a value's inode counts its references, as opposed to naming its only owner.
-fn is_plain_reference(
-    known: &Known<'_>,
-    owner: (InodeNumber, InodeView<'_>),
-    value: InodeNumber,
-) -> bool {
+fn is_plain_reference(known: &Known<'_>, owner: (InodeNumber, InodeView<'_>), value: InodeNumber) -> bool {
     let Some((bytes, range)) = known.inode_block(value) else { return false };
     let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok()) else { return false };
     let named = view.head().i_mtime.get() == owner.0.get() && view.generation() == owner.1.generation();

@@ -78,11 +78,7 @@ struct Stretch {
 }
 
 /// Compares a bitmap with what was found in use, 64 bits at a time.
-fn compare(
-    stored: Bits<'_>,
-    limit: u32,
-    used_word: impl Fn(u32) -> u64,
-) -> Vec<Stretch> {
+fn compare(stored: Bits<'_>, limit: u32, used_word: impl Fn(u32) -> u64) -> Vec<Stretch> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut at = 0u32;
     while at < limit {
@@ -208,7 +204,8 @@ fn inodes(part: &mut Part<'_, '_>, group: GroupNumber, descriptor: &GroupDescrip
     let limit = geometry.inodes_per_group();
     let start = index(group.0).saturating_mul(index(limit));
     // Behind the used part nothing was looked at, and only reserved inodes count all the same.
-    let looked_at = part.used_part(group).max(part.geometry().first_inode().saturating_sub(low32(wide(start))));
+    let looked_at =
+        part.used_part(group).max(part.geometry().first_inode().saturating_sub(low32(wide(start))));
     let states = part.states.stretch(start, index(limit.min(looked_at)));
     let is_used = |state: u8| state & known::USED != 0;
     let taken = count(states, is_used);

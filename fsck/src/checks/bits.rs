@@ -237,7 +237,11 @@ mod tests {
             let mut again = Vec::new();
             set.insert_range(first, last, |at, bits| again.push((at, bits)));
             for bit in 0..256 {
-                assert_eq!(set.contains(bit), bit == 70 || (first..=last).contains(&bit), "{first} {last} {bit}");
+                assert_eq!(
+                    set.contains(bit),
+                    bit == 70 || (first..=last).contains(&bit),
+                    "{first} {last} {bit}"
+                );
             }
             let wanted: &[(u64, u64)] = if (first..=last).contains(&70) { &[(1, 1 << 6)] } else { &[] };
             assert_eq!(again, wanted);

@@ -41,6 +41,12 @@ impl Claims {
         }
     }
 
+    /// How many clusters there are.
+    pub fn clusters(&self) -> u64 {
+        let size = 1u64 << self.cluster_bits;
+        self.blocks.saturating_add(size.saturating_sub(1)) >> self.cluster_bits
+    }
+
     /// A block's cluster.
     pub fn cluster(&self, block: u64) -> u64 {
         block >> self.cluster_bits

@@ -84,6 +84,8 @@ pub struct Known<'a> {
     pub directories: DirectoryList,
     /// Inodes that wait on the list or in the file of orphans.
     pub orphans: rustc_hash::FxHashSet<InodeNumber>,
+    /// Inodes that hold the value of some attribute, in order, once pass 1 is over.
+    pub values: Vec<InodeNumber>,
     /// How many inodes of each group are worth reading.
     used_parts: Vec<u32>,
     /// Whether two parts of a pass met, so that what was found depends on which of them came first.
@@ -107,6 +109,7 @@ impl<'a> Known<'a> {
             names: NameCounts::new(inodes),
             directories: DirectoryList::default(),
             orphans: rustc_hash::FxHashSet::default(),
+            values: Vec::new(),
             used_parts: Vec::new(),
             met: AtomicBool::new(false),
         };
@@ -132,6 +135,11 @@ impl<'a> Known<'a> {
     /// What is known of an inode; 0 for one that is free or does not exist.
     pub fn state(&self, inode: InodeNumber) -> u8 {
         self.states.get(inode)
+    }
+
+    /// Whether some attribute's value lies in an inode.
+    pub fn is_value(&self, inode: InodeNumber) -> bool {
+        self.values.binary_search(&inode).is_ok()
     }
 
     /// Says that two parts of a pass met.

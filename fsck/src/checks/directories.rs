@@ -180,6 +180,9 @@ fn mapped_blocks(part: &mut Part<'_, '_>, current: &Current<'_>, bounds: &Bounds
     let mut pieces = Pieces { pieces: Vec::new(), entered: FxHashSet::default(), known: part, bounds };
     maps::walk(view, current.number, current.view, &mut pieces);
     let mut pieces = pieces.pieces;
+    if pieces.is_empty() {
+        part.find(Place::Inode(current.number), Problem::Hole { logical: 0 });
+    }
     pieces.sort_by_key(|piece| piece.logical);
     let limit = part.geometry().blocks_count();
     let mut blocks = Vec::new();
@@ -412,7 +415,12 @@ fn check_dot(
 }
 
 /// The dots are directories.
-fn check_dot_type(part: &mut Part<'_, '_>, current: &Current<'_>, entry: &Entry<'_>, place: &dyn Fn() -> Place) {
+fn check_dot_type(
+    part: &mut Part<'_, '_>,
+    current: &Current<'_>,
+    entry: &Entry<'_>,
+    place: &dyn Fn() -> Place,
+) {
     let (stored, wanted) = (entry.file_type.0, 2);
     if !current.format.file_type || entry.inode.is_none() || stored == wanted || !dirent::is_dot(entry.name) {
         return;
@@ -455,7 +463,10 @@ fn check_entry(
     let encrypted = current.view.flags().contains(InodeFlags::ENCRYPTED);
     if encrypted {
         if entry.name.len() < 16 {
-            part.find(place(), Problem::EncryptionWrong { offset, why: "the name is too short to be encrypted" });
+            part.find(
+                place(),
+                Problem::EncryptionWrong { offset, why: "the name is too short to be encrypted" },
+            );
         }
     } else if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) {
         part.find(place(), Problem::NameInvalid { offset, name: name() });
@@ -472,7 +483,7 @@ fn check_entry(
         return false;
     }
     let kind = state & known::KIND;
-    if state & known::VALUE != 0 && kind == 2 {
+    if state & known::VALUE != 0 && (kind == 2 || part.is_value(inode)) {
         part.find(place(), Problem::LinkToValueInode { offset, inode });
     }
     if encrypted && state & known::ENCRYPTED == 0 && matches!(kind, 1 | 2 | 7) {
@@ -497,9 +508,13 @@ fn check_entry(
 }
 
 /// An entry that names an inode which pass 1 did not find in use.
-fn unused(part: &mut Part<'_, '_>, (inode, offset): (InodeNumber, u32), name: String, place: &dyn Fn() -> Place) {
-    let hidden =
-        part.geometry().inode_place(inode).is_some_and(|(group, at)| at >= part.used_part(group));
+fn unused(
+    part: &mut Part<'_, '_>,
+    (inode, offset): (InodeNumber, u32),
+    name: String,
+    place: &dyn Fn() -> Place,
+) {
+    let hidden = part.geometry().inode_place(inode).is_some_and(|(group, at)| at >= part.used_part(group));
     let alive = hidden
         && part.inode_block(inode).is_some_and(|(bytes, range)| {
             bytes.get(range).and_then(|slot| InodeView::new(slot).ok()).is_some_and(|view| view.links() > 0)
@@ -544,14 +559,16 @@ fn check_inline(part: &mut Part<'_, '_>, current: &Current<'_>) {
         _ => &[],
     };
     let areas = [map.get(INLINE_ENTRIES).unwrap_or_default(), value];
+    let rest_place = || Place::InlineRest(current.number);
+    let places: [&dyn Fn() -> Place; 2] = [&place, &rest_place];
     let hashing = Hashing { version: None, seed: [0; 4] };
     let mut names = Names::default();
-    for (at, bytes) in (0u32..).zip(areas) {
+    for ((at, bytes), own_place) in (0u32..).zip(areas).zip(places) {
         if !bytes.len().is_multiple_of(4) {
             let why = format!("{} bytes of entries", bytes.len());
             part.find(place(), Problem::InlineDamaged { why });
         }
-        let area = EntryArea { bytes, place: &place, at, first: false, range: None };
+        let area = EntryArea { bytes, place: own_place, at, first: false, range: None };
         check_entries(part, current, (&area, hashing), &mut names);
     }
     let look = |named: Named| {
@@ -559,6 +576,7 @@ fn check_inline(part: &mut Part<'_, '_>, current: &Current<'_>) {
         look_at(part, current, area)
     };
     for (named, name) in names.repeated(look) {
-        part.find(place(), Problem::NameTwice { offset: named.offset, name: text(&name) });
+        let place = if named.at == 0 { place() } else { rest_place() };
+        part.find(place, Problem::NameTwice { offset: named.offset, name: text(&name) });
     }
 }

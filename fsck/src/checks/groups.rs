@@ -6,6 +6,8 @@ use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, Place};
 
 use super::context::Context;
 use crate::finding::GroupProblem as Problem;
+use crate::opening::descriptors;
+use crate::source::Bytes;
 
 /// Checks every descriptor.
 pub fn check(context: &mut Context<'_>) {
@@ -13,7 +15,7 @@ pub fn check(context: &mut Context<'_>) {
     for (group, descriptor) in geometry.groups().zip(context.groups) {
         let mut found = Vec::new();
         places(context, group, descriptor, &mut found);
-        checksum(context, group, &mut found);
+        checksum(context, group, descriptor, &mut found);
         flags(context, group, descriptor, &mut found);
         for problem in found {
             context.find(Place::GroupDescriptor(group), problem);
@@ -23,14 +25,11 @@ pub fn check(context: &mut Context<'_>) {
 
 fn places(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor, found: &mut Vec<Problem>) {
     let geometry = context.geometry();
-    let own = geometry.group_blocks(group);
-    let flexible = context.features().incompat.contains(ext4kit_format::disk::features::Incompat::FLEX_BG);
-    let allowed = |run: BlockRun| {
-        geometry.contains_run(run)
-            && (flexible
-                || (own.contains(run.start)
-                    && run.end().is_some_and(|end| end.0 <= own.start.0.saturating_add(own.length))))
-    };
+    if is_replaced(context, group, descriptor) {
+        // Told when the filesystem was opened.
+        return;
+    }
+    let allowed = |run: BlockRun| descriptors::allowed(geometry, group, run);
     let single = |block: BlockNumber| allowed(BlockRun::single(block));
     if !single(descriptor.block_bitmap) {
         found.push(Problem::BlockBitmapMisplaced { group, block: descriptor.block_bitmap });
@@ -40,23 +39,43 @@ fn places(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescripto
     }
     let table = BlockRun { start: descriptor.inode_table, length: geometry.inode_table_blocks().into() };
     if !allowed(table) {
-        found.push(Problem::InodeTableMisplaced { group, block: descriptor.inode_table });
+        found.push(Problem::InodeTableLost { group, block: descriptor.inode_table });
     }
 }
 
-fn checksum(context: &Context<'_>, group: GroupNumber, found: &mut Vec<Problem>) {
-    if context.from_copy {
-        // Copies are not kept current; the primary table is written anew anyway.
-        return;
-    }
+/// The stored record of a group's descriptor.
+fn stored<'a>(
+    context: &Context<'a>,
+    group: GroupNumber,
+) -> Result<(Bytes<'a>, std::ops::Range<usize>), String> {
     let geometry = context.geometry();
     let (block, offset) = geometry.descriptor_slot(group);
-    let bytes = match context.source.block(block) {
-        Ok(bytes) => bytes,
-        Err(error) => return found.push(Problem::Unreadable { why: error.to_string() }),
-    };
+    let bytes = context.source.block(block).map_err(|error| error.to_string())?;
     let end = offset.saturating_add(index(geometry.descriptor_size()));
-    let record = bytes.get(offset..end).unwrap_or_default();
+    Ok((bytes, offset..end))
+}
+
+/// Whether the descriptor is not the one that is stored.
+fn is_replaced(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor) -> bool {
+    stored(context, group).is_ok_and(|(bytes, range)| {
+        bytes.get(range).and_then(|record| GroupDescriptor::parse(record).ok()).as_ref() != Some(descriptor)
+    })
+}
+
+fn checksum(
+    context: &Context<'_>,
+    group: GroupNumber,
+    descriptor: &GroupDescriptor,
+    found: &mut Vec<Problem>,
+) {
+    let (bytes, range) = match stored(context, group) {
+        Ok(stored) => stored,
+        Err(why) => return found.push(Problem::Unreadable { why }),
+    };
+    if is_replaced(context, group, descriptor) {
+        return;
+    }
+    let record = bytes.get(range).unwrap_or_default();
     if let Err(defect) = context.layout.descriptor_checksum.verify(group, record) {
         found.push(Problem::ChecksumWrong { defect });
     }
@@ -66,8 +85,9 @@ fn flags(context: &Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor
     let geometry = context.geometry();
     let lazy = descriptor.flags & (GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     if !context.layout.has_lazy_groups() {
-        if !lazy.is_empty() {
-            found.push(Problem::LazyFlagsUnsupported { flags: lazy.bits() });
+        if !lazy.is_empty() || descriptor.unused_inodes != 0 {
+            found
+                .push(Problem::LazyFlagsUnsupported { flags: lazy.bits(), unused: descriptor.unused_inodes });
         }
         return;
     }

@@ -4,6 +4,7 @@ use ext4kit_format::bytes::all_zero;
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
 use ext4kit_format::disk::inode::{self, FileKind, HEAD_SIZE, InodeFlags, InodeView, MAP_SIZE};
+use ext4kit_format::layout::Layout;
 use ext4kit_format::num::{index, index64, wide};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, InodeNumber, Place};
 
@@ -13,7 +14,7 @@ use super::context::{Context, Known, known};
 use super::directory_list::DirectoryList;
 use super::maps::{self, Piece, View, Visitor};
 use super::part::{Part, Run};
-use super::{plain, special};
+use super::{disguise, plain, special};
 use crate::finding::{InodeProblem as Problem, MapProblem, SuperblockProblem};
 
 /// Findings about one inode's map beyond this many add nothing.
@@ -43,6 +44,11 @@ pub fn check(context: &mut Context<'_>) {
         }
     }
     attributes::check_blocks(context);
+    let references = &context.ledger.kept.value_references;
+    let mut values: Vec<InodeNumber> = references.iter().map(|(value, _)| *value).collect();
+    values.sort_unstable();
+    values.dedup();
+    context.known.values = values;
     if context.ledger.kept.has_large_file && !context.features().ro_compat.contains(RoCompat::LARGE_FILE) {
         context.find(Place::Superblock, SuperblockProblem::LargeFileUnset {});
     }
@@ -227,25 +233,45 @@ fn check_reserved(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<
             return;
         }
     }
-    let regular = view.kind() == Some(FileKind::Regular);
-    let needs_file = own && matches!(number, InodeNumber::JOURNAL);
-    let wrong = if number == InodeNumber::BOOT_LOADER {
-        view.is_directory()
+    if view.mode() == 0 {
+        // What no mode goes with says how to read what is not there.
+        let odd = InodeFlags::CASEFOLD | InodeFlags::INDEX | InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
+        let odd = view.flags() & odd;
+        if !odd.is_empty() {
+            part.find(place.clone(), Problem::FlagWrong { flag: "of a file", bits: odd.bits() });
+        }
     } else {
-        !regular && (view.mode() != 0 || needs_file)
+        check_flags(part, number, view);
+    }
+    let regular = view.kind() == Some(FileKind::Regular);
+    let (wrong, wanted) = match number {
+        InodeNumber::BOOT_LOADER => (view.is_directory(), 0),
+        InodeNumber::JOURNAL if own => (!regular, FileKind::Regular.mode_bits() | 0o600),
+        InodeNumber::USER_QUOTA | InodeNumber::GROUP_QUOTA if own => (!regular && view.mode() != 0, 0),
+        _ => (view.mode() != 0, 0),
     };
     if wrong {
-        part.find(place, Problem::ReservedModeWrong { mode: view.mode() });
+        part.find(place, Problem::ReservedModeWrong { mode: view.mode(), wanted });
         return;
     }
-    // Without links and mode nobody uses it, whatever its map says.
-    if view.links() > 0 || view.mode() != 0 {
-        check_blocks(part, number, view, &Seen::default());
+    if matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)) {
+        return check_blocks(part, number, view, &Seen::default());
     }
+    // Without a mode it maps nothing, whatever its map says.
+    let in_block = attributes::of_block(part, number, view, &mut Seen::default());
+    if view.size() != 0 {
+        part.find(place, Problem::SizeWrong { stored: view.size(), wanted: 0 });
+    }
+    let blocks = u64::from(in_block) << part.geometry().cluster_bits();
+    check_block_count(part, number, view, blocks);
 }
 
 fn check_used(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>, orphan: bool) {
     let flags = view.flags();
+    if disguise::is_really_directory(part, number, view) {
+        let mode = FileKind::Directory.mode_bits() | view.mode() & 0o7777;
+        part.find(Place::Inode(number), Problem::ReallyDirectory { found: view.mode(), mode });
+    }
     let mut state = known::USED | FileType::from_mode(view.mode()).0 & known::KIND;
     let superblock = part.superblock;
     let hidden = [superblock.s_prj_quota_inum.get(), superblock.s_orphan_file_inum.get()];
@@ -288,7 +314,9 @@ fn check_used(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>,
             } else if view.size() != 0 {
                 part.find(Place::Inode(number), Problem::SpecialSize { stored: view.size() });
             }
-            attributes::of_block(part, number, view, &mut seen);
+            let in_block = attributes::of_block(part, number, view, &mut seen);
+            let clusters = u64::from(in_block) << part.geometry().cluster_bits();
+            check_block_count(part, number, view, clusters.saturating_add(seen.value_blocks));
         }
         None => part.find(Place::Inode(number), Problem::ModeWrong { inode: number, mode: view.mode() }),
     }
@@ -355,7 +383,7 @@ fn check_flags(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>
         without.push(("inline_data", InodeFlags::INLINE_DATA));
     }
     if lacks(InodeFlags::EA_INODE, Incompat::EA_INODE) {
-        without.push(("ea_inode", InodeFlags::EA_INODE));
+        part.find(Place::Inode(number), Problem::ValueFeatureUnset {});
     }
     if flags.contains(InodeFlags::CASEFOLD) {
         if !directory {
@@ -378,7 +406,11 @@ fn check_flags(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>
         wrong.push(("extents", InodeFlags::EXTENTS));
     }
     let odd = flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
-    if !directory && !regular && !symlink && !odd.is_empty() {
+    let mapping = flags & (InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
+    if !directory && !regular && !symlink && view.kind().is_some() && !mapping.is_empty() {
+        wrong.push(("extents or inline_data", mapping));
+    }
+    if !directory && !regular && !odd.is_empty() {
         part.find(Place::Inode(number), Problem::FlagsOddOnSpecial { bits: odd.bits() });
     }
     let place = Place::Inode(number);
@@ -398,8 +430,12 @@ struct Collector<'c, 'k, 'a> {
     part: &'c mut Part<'k, 'a>,
     number: InodeNumber,
     directory: bool,
+    /// The last logical block that the file may have.
+    most: u64,
     /// The list of bad blocks may name anything.
     over_metadata: bool,
+    /// Of the list of bad blocks: the blocks that it lies in.
+    nodes: Vec<BlockNumber>,
     clusters: u64,
     last: Option<u64>,
     last_written: Option<u64>,
@@ -420,7 +456,7 @@ impl Collector<'_, '_, '_> {
     fn claim(&mut self, piece: Piece) {
         let bits = self.part.geometry().cluster_bits();
         let mask = (1u64 << bits).saturating_sub(1);
-        if piece.physical & mask != piece.logical & mask && bits > 0 {
+        if bits > 0 && (piece.physical & mask != piece.logical & mask || self.leaves_its_cluster(piece)) {
             let problem =
                 MapProblem::ClusterMisaligned { logical: piece.logical, block: BlockNumber(piece.physical) };
             self.find(Place::Inode(self.number), problem);
@@ -448,6 +484,39 @@ impl Collector<'_, '_, '_> {
     }
 }
 
+impl Collector<'_, '_, '_> {
+    /// The list of bad blocks cannot name what the filesystem lies in, nor itself: what is in use there can be read.
+    fn check_listed(&mut self, run: BlockRun) {
+        let metadata = self.part.in_metadata(run);
+        let node = run.iter().find(|block| self.nodes.contains(block));
+        if let Some(block) = metadata.or(node) {
+            self.find(Place::Inode(self.number), MapProblem::ListedMetadata { block });
+        }
+    }
+
+    /// Whether a piece begins in the file's cluster that the piece before ended in, but in another cluster on disk.
+    fn leaves_its_cluster(&self, piece: Piece) -> bool {
+        let bits = self.part.geometry().cluster_bits();
+        self.previous.is_some_and(|before| {
+            let last = before.length.saturating_sub(1);
+            before.logical.saturating_add(last) >> bits == piece.logical >> bits
+                && before.physical.saturating_add(last) >> bits != piece.physical >> bits
+        })
+    }
+}
+
+/// The last logical block that a file of its kind may have.
+pub fn last_logical(layout: &Layout, view: InodeView<'_>) -> u64 {
+    let large = layout.features().incompat.contains(Incompat::LARGE_DIR);
+    match view.kind() {
+        Some(FileKind::Directory) if !large => {
+            ((1u64 << 31) >> layout.geometry.block_bits()).saturating_sub(1)
+        }
+        Some(FileKind::Symlink) => 0,
+        _ => u64::MAX,
+    }
+}
+
 impl Visitor for Collector<'_, '_, '_> {
     fn data(&mut self, piece: Piece) {
         let place = Place::Inode(self.number);
@@ -456,6 +525,12 @@ impl Visitor for Collector<'_, '_, '_> {
         if !self.part.geometry().contains_run(run) {
             let problem = MapProblem::BlockInvalid { logical: piece.logical, block: run.start };
             return self.find(place, problem);
+        }
+        if end > self.most {
+            return self.find(place, MapProblem::TooBig { logical: piece.logical, block: run.start });
+        }
+        if self.over_metadata {
+            self.check_listed(run);
         }
         self.last = self.last.max(Some(end));
         if !piece.unwritten {
@@ -480,6 +555,9 @@ impl Visitor for Collector<'_, '_, '_> {
             return false;
         }
         self.clusters = self.clusters.saturating_add(1);
+        if self.over_metadata {
+            self.nodes.push(block);
+        }
         let cluster = self.part.claims.cluster(block.0);
         // A node that somebody claimed before is not entered again: that ends circles and bounds the walk.
         !self.part.claim_single(cluster)
@@ -517,7 +595,9 @@ fn check_blocks(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_
         part,
         number,
         directory: kind == Some(FileKind::Directory),
+        most: last_logical(layout, view),
         over_metadata: number == InodeNumber::BAD_BLOCKS,
+        nodes: Vec::new(),
         clusters: u64::from(in_block),
         last: None,
         last_written: None,
@@ -556,7 +636,8 @@ fn check_blocks(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_
     if inline {
         check_inline(part, number, view, &seen);
     } else if problems == 0 && mapped {
-        check_size(part, number, view, (last, last_written));
+        let only_nodes = last.is_none() && clusters > u64::from(in_block);
+        check_size(part, number, view, (last, last_written, only_nodes));
     }
     if problems == 0 {
         let blocks = (clusters << part.geometry().cluster_bits()).saturating_add(seen.value_blocks);
@@ -569,7 +650,7 @@ fn check_size(
     part: &mut Part<'_, '_>,
     number: InodeNumber,
     view: InodeView<'_>,
-    (last, last_written): (Option<u64>, Option<u64>),
+    (last, last_written, only_nodes): (Option<u64>, Option<u64>, bool),
 ) {
     let bits = part.geometry().block_bits();
     let size = view.size();
@@ -577,7 +658,13 @@ fn check_size(
     if view.kind() == Some(FileKind::Directory) {
         let wanted = after(last) << bits;
         if last.is_none() {
-            return part.find(Place::Inode(number), Problem::DirectoryEmpty { inode: number });
+            // With a tree but no leaf, the directory has a hole for its first block.
+            let problem = match (only_nodes, size) {
+                (false, _) => Problem::DirectoryEmpty { inode: number },
+                (true, 0) => return,
+                (true, _) => Problem::SizeWrong { stored: size, wanted: 0 },
+            };
+            return part.find(Place::Inode(number), problem);
         }
         let slack = u64::from(part.superblock.s_prealloc_dir_blocks) << bits;
         let aligned = size >> bits << bits == size;
@@ -585,9 +672,6 @@ fn check_size(
             part.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
         }
         return;
-    }
-    if view.kind() == Some(FileKind::Regular) && size > 0x7fff_ffff {
-        part.found.has_large_file = true;
     }
     if view.flags().contains(InodeFlags::VERITY) || part.orphans.contains(&number) {
         return;
@@ -605,6 +689,8 @@ fn check_size(
     if size < least || size >= most << bits {
         let wanted = after(last_written) << bits;
         part.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
+    } else if view.kind() == Some(FileKind::Regular) && size > 0x7fff_ffff {
+        part.found.has_large_file = true;
     }
 }
 

@@ -112,7 +112,11 @@ fn foreign_fields(superblock: &JournalSuperblock) -> Option<&'static str> {
 
 /// After a replay, orphans are what the next mount expects; without one, somebody should have dealt with them.
 fn waiting(context: &Context<'_>, count: u64) -> Problem {
-    if context.ledger.summary.replayed { Problem::OrphansWaiting { count } } else { Problem::OrphansLeft { count } }
+    if context.ledger.summary.replayed {
+        Problem::OrphansWaiting { count }
+    } else {
+        Problem::OrphansLeft { count }
+    }
 }
 
 /// Follows the list of orphans, whose links lie in the inodes' deletion times.

@@ -29,7 +29,10 @@ fn all(run: &mut Run<'_, '_>, references: &[(InodeNumber, InodeNumber)]) {
         for before in end_of(at)..end_of(at.saturating_add(1)) {
             let Some(number) = InodeNumber::new(before.saturating_add(1)) else { continue };
             let state = part.state(number);
-            if state & known::USED != 0 && state & known::HIDDEN == 0 && !is_plainly_right(part, number, state) {
+            if state & known::USED != 0
+                && state & known::HIDDEN == 0
+                && !is_plainly_right(part, number, state)
+            {
                 one_inode(part, number, references);
             }
         }
@@ -39,10 +42,7 @@ fn all(run: &mut Run<'_, '_>, references: &[(InodeNumber, InodeNumber)]) {
 /// Whether an inode's names are as many as pass 1 saw links, both small enough to be told from what was noted of them.
 fn is_plainly_right(known: &Known<'_>, number: InodeNumber, state: u8) -> bool {
     let names = known.names.low().get(number);
-    state & known::VALUE == 0
-        && names > 0
-        && names < NameCounts::MOST_LOW
-        && names == known.links.get(number)
+    state & known::VALUE == 0 && names > 0 && names < NameCounts::MOST_LOW && names == known.links.get(number)
 }
 
 fn one_inode(part: &mut Part<'_, '_>, number: InodeNumber, references: &[(InodeNumber, InodeNumber)]) {

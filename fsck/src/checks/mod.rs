@@ -18,6 +18,7 @@ pub mod connect;
 pub mod context;
 pub mod directories;
 pub mod directory_list;
+pub mod disguise;
 pub mod groups;
 pub mod index;
 pub mod inodes;

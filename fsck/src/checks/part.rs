@@ -152,13 +152,7 @@ impl<'a> Deref for Part<'_, 'a> {
 impl<'k, 'a> Part<'k, 'a> {
     /// A part that found nothing yet.
     pub fn new(known: &'k Known<'a>) -> Self {
-        Self {
-            known,
-            found: Found::default(),
-            buffer: Vec::new(),
-            free_of_metadata: 0..0,
-            claiming: None,
-        }
+        Self { known, found: Found::default(), buffer: Vec::new(), free_of_metadata: 0..0, claiming: None }
     }
 
     /// Notes a problem at a place.

@@ -75,7 +75,8 @@ pub fn check(context: &mut Context<'_>) {
     let budget = Budget::new(context.geometry());
     let mut found: Vec<(InodeNumber, BlockRun)> = Vec::new();
     for number in (1..=context.geometry().inodes_count()).filter_map(InodeNumber::new) {
-        if context.state(number) & known::USED == 0 {
+        // The list of bad blocks has nothing to give up: whoever else has such a block moves away.
+        if context.state(number) & known::USED == 0 || number == InodeNumber::BAD_BLOCKS {
             continue;
         }
         for run in runs_of(&context.known, number, &budget) {

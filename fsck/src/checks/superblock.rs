@@ -2,13 +2,16 @@
 
 use ext4kit_format::bytes::le32;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
+use ext4kit_format::disk::group_desc::GroupDescriptor;
 use ext4kit_format::disk::inode::{FileKind, InodeView};
 use ext4kit_format::disk::mmp;
+use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::num::index;
-use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
+use ext4kit_format::{BlockNumber, Defect, GroupNumber, InodeNumber, Place};
 
 use super::context::Context;
 use crate::finding::{InodeProblem, SuperblockProblem as Problem};
+use crate::opening::copies;
 
 /// Checks the fields that the geometry does not already depend on.
 pub fn check(context: &mut Context<'_>) {
@@ -23,8 +26,10 @@ pub fn check(context: &mut Context<'_>) {
     let most = superblock.blocks_count() / 2;
     if superblock.reserved_blocks_count() > most {
         let value = superblock.reserved_blocks_count();
-        let defect = Defect::Range { field: "s_r_blocks_count", value, least: 0, most };
-        found.push(Problem::FieldOutOfRange { defect });
+        let field = "s_r_blocks_count";
+        let defect = Defect::Range { field, value, least: 0, most };
+        // What mke2fs sets aside.
+        found.push(Problem::FieldOutOfRange { defect, field, value: superblock.blocks_count() / 20 });
     }
     let reserved: u32 = superblock.s_reserved_gdt_blocks.get().into();
     let resize = features.compat.contains(Compat::RESIZE_INODE);
@@ -54,11 +59,80 @@ pub fn check(context: &mut Context<'_>) {
     if superblock.s_uuid == [0; 16] {
         found.push(Problem::NoUuid {});
     }
+    journal_names(context, &mut found);
+    let clusters = superblock.blocks_count() >> context.geometry().cluster_bits();
+    let stored = superblock.s_overhead_clusters.get();
+    if u64::from(stored) > clusters {
+        found.push(Problem::OverheadTooLarge { stored, most: clusters });
+    }
     extra_sizes(context, &mut found);
     quota_inodes(context, &mut found);
     protection_block(context, &mut found);
+    backups(context, &mut found);
     for problem in found {
         context.find(Place::Superblock, problem);
+    }
+}
+
+/// Looks at the copies. They are stale by design; only one that could not stand in for the primary is told.
+fn backups(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let geometry = context.geometry();
+    let held = context.source.store().size() >> geometry.block_bits();
+    for group in geometry.backup_groups().into_iter().take(MOST_BACKUPS) {
+        let Some(block) = geometry.superblock_copy(group).filter(|block| block.0 < held) else { continue };
+        let stored = context.source.block(block).ok().and_then(|bytes| Superblock::parse(&bytes).ok());
+        let store = context.source.store().as_ref();
+        let copy = stored.and_then(|stored| copies::judge(store, stored, block, geometry.block_size()));
+        let why = match copy {
+            Some(copy) if copies::same_shape(&copy.superblock, context.superblock) => continue,
+            Some(_) => "it describes another filesystem",
+            None => "it is no sound superblock",
+        };
+        found.push(Problem::BackupDamaged { block, why: why.to_owned() });
+    }
+    for table_block in 0..geometry.descriptor_blocks() {
+        let copies = geometry.descriptor_table_copies(table_block).into_iter().take(MOST_BACKUPS);
+        for block in copies.filter(|block| block.0 < held) {
+            if let Some(group) = wrong_descriptor(context, table_block, block) {
+                let why = format!("the descriptor of group {group} has other places or a wrong checksum");
+                found.push(Problem::BackupDamaged { block, why });
+            }
+        }
+    }
+}
+
+/// Copies that a check looks at. Without `sparse_super` every group has one, and they are too many.
+const MOST_BACKUPS: usize = 16;
+
+/// The first group whose descriptor in a copy of the table does not lead where the one in use does.
+fn wrong_descriptor(context: &Context<'_>, table_block: u32, block: BlockNumber) -> Option<GroupNumber> {
+    let geometry = context.geometry();
+    let first = table_block.saturating_mul(geometry.descriptors_per_block());
+    let bytes = context.source.block(block).ok()?;
+    let records = bytes.chunks_exact(index(geometry.descriptor_size()));
+    let places = |descriptor: &GroupDescriptor| {
+        (descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table)
+    };
+    (first..geometry.group_count()).map(GroupNumber).zip(records).find_map(|(group, record)| {
+        let copy = GroupDescriptor::parse(record).ok()?;
+        let sound = context.layout.descriptor_checksum.verify(group, record).is_ok();
+        (!sound || context.group(group).map(places) != Some(places(&copy))).then_some(group)
+    })
+}
+
+/// An internal journal is the one that counts; tools that see another one named, even without any, look for it in vain.
+fn journal_names(context: &Context<'_>, found: &mut Vec<Problem>) {
+    let superblock = context.superblock;
+    let external =
+        superblock.features().compat.contains(Compat::HAS_JOURNAL) && superblock.journal_inode().is_none();
+    if external {
+        return;
+    }
+    if superblock.s_journal_uuid != [0; 16] {
+        found.push(Problem::JournalNamedTwice { field: "s_journal_uuid" });
+    }
+    if superblock.s_journal_dev.get() != 0 {
+        found.push(Problem::JournalNamedTwice { field: "s_journal_dev" });
     }
 }
 
@@ -81,9 +155,7 @@ fn extra_sizes(context: &Context<'_>, found: &mut Vec<Problem>) {
 
 fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     let superblock = context.superblock;
-    if !superblock.features().ro_compat.contains(RoCompat::QUOTA) {
-        return;
-    }
+    let has_quota = superblock.features().ro_compat.contains(RoCompat::QUOTA);
     let fields = [
         ("s_usr_quota_inum", superblock.s_usr_quota_inum.get(), 3),
         ("s_grp_quota_inum", superblock.s_grp_quota_inum.get(), 4),
@@ -92,7 +164,8 @@ fn quota_inodes(context: &Context<'_>, found: &mut Vec<Problem>) {
     for (field, stored, usual) in fields {
         let geometry = context.geometry();
         let ordinary = stored >= geometry.first_inode() && stored <= geometry.inodes_count();
-        if stored != 0 && stored != usual && !ordinary {
+        // Without the feature there is no such inode, and e2fsck takes the number for one all the same.
+        if stored != 0 && stored != usual && !(has_quota && ordinary) {
             found.push(Problem::QuotaInodeInvalid { field, stored });
         }
     }
@@ -139,21 +212,51 @@ pub fn check_resize_inode(context: &mut Context<'_>) {
         let cluster = context.claims.cluster(block.0);
         context.claims.claim(cluster);
     }
-    if verdict.is_ok() {
-        // The block of pointers, and each reserved block with its copies.
-        let geometry = context.geometry();
-        let copies = geometry.groups().filter(|group| geometry.has_superblock(*group)).count();
-        let reserved = u64::from(geometry.reserved_descriptor_blocks());
-        let blocks = reserved.saturating_mul(ext4kit_format::num::wide(copies)).saturating_add(1);
-        let stored = view.blocks_raw();
-        let counted = blocks << geometry.block_bits().saturating_sub(9);
-        if stored != counted && geometry.cluster_bits() == 0 {
-            context.find(place.clone(), InodeProblem::BlocksWrong { stored, counted });
+    match verdict.and_then(|()| resize_blocks(context, block)) {
+        Ok(blocks) => {
+            let geometry = context.geometry();
+            let stored = view.blocks_raw();
+            let counted = blocks << geometry.block_bits().saturating_sub(9);
+            if stored != counted && geometry.cluster_bits() == 0 {
+                context.find(place, InodeProblem::BlocksWrong { stored, counted });
+            }
         }
+        Err(why) => context.find(place, Problem::ResizeInodeWrong { why }),
     }
-    if let Err(why) = verdict {
-        context.find(place, Problem::ResizeInodeWrong { why });
-    }
+}
+
+/// How many blocks the resize inode maps: the block of pointers, each block of a table that it names, and what that
+/// names in turn. All of them have to exist.
+fn resize_blocks(context: &Context<'_>, double: BlockNumber) -> Result<u64, String> {
+    let named = |block: BlockNumber| -> Result<Vec<BlockNumber>, String> {
+        let bytes = context.source.block(block).map_err(|error| error.to_string())?;
+        let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        let pointers = words.filter(|pointer| *pointer != 0).map(|pointer| BlockNumber(pointer.into()));
+        let pointers: Vec<BlockNumber> = pointers.collect();
+        match pointers.iter().find(|pointer| !context.geometry().contains(**pointer)) {
+            Some(outside) => Err(format!("block {block} names block {outside}, outside the filesystem")),
+            None => Ok(pointers),
+        }
+    };
+    named(double)?.into_iter().try_fold(1u64, |sum, list| {
+        let copies = ext4kit_format::num::wide(named(list)?.len());
+        Ok(sum.saturating_add(1).saturating_add(copies))
+    })
+}
+
+/// The first pointer of the resize inode's block that leads outside the filesystem, or to a block that does. Pointers
+/// besides those of the reserved blocks stay after the reserve was made smaller, and do no harm.
+fn stray_pointer(context: &Context<'_>, pointers: &[u8]) -> Option<usize> {
+    let geometry = context.geometry();
+    let named = |bytes: &[u8]| -> Vec<BlockNumber> {
+        let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        words.map(|pointer| BlockNumber(pointer.into())).collect()
+    };
+    let stray = |block: &BlockNumber| block.0 != 0 && !geometry.contains(*block);
+    named(pointers).iter().position(|list| {
+        let copies = || context.source.block(*list).map_or_else(|_| Vec::new(), |bytes| named(&bytes));
+        list.0 != 0 && (stray(list) || copies().iter().any(stray))
+    })
 }
 
 fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber) -> Result<(), String> {
@@ -172,7 +275,10 @@ fn resize_inode(context: &Context<'_>, view: InodeView<'_>, double: BlockNumber)
     let tables = geometry.leading_descriptor_blocks();
     let per_block = geometry.pointers_per_block();
     let copies: Vec<BlockNumber> =
-        geometry.groups().skip(1).filter_map(|group| geometry.superblock_copy(group)).collect();
+        geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group)).collect();
+    if let Some(slot) = stray_pointer(context, &pointers) {
+        return Err(format!("pointer {slot} leads outside the filesystem"));
+    }
     for reserved in 0..geometry.reserved_descriptor_blocks() {
         let number = tables.saturating_add(reserved);
         let slot = number.checked_rem(per_block).unwrap_or(0);

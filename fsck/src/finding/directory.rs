@@ -56,7 +56,7 @@ problems! {
         /// A name's hash is outside what the index gives to its block.
         HashOutOfRange { logical: u32 } = 625 Repairable [0x0002_0036, 0x0002_0037] "block {logical} holds names that the index puts elsewhere" => Repair::RebuildIndex;
         /// The inode lies in a group or part of a table that is marked as never used.
-        InodeInUnusedPart { inode: InodeNumber } = 626 Preen [0x0002_0046, 0x0002_0047] "inode {inode} lies in a part of its table that is marked as unused";
+        InodeInUnusedPart { inode: InodeNumber } = 626 Preen [0x0002_0046, 0x0002_0047] "inode {inode} lies in a part of its table that is marked as unused" => Repair::ReadWholeTable(*inode);
         /// A file in an encrypted directory is not encrypted, or its name cannot be.
         EncryptionWrong { offset: u32, why: &'static str } = 627 DataLoss [0x0002_0050, 0x0002_0051, 0x0002_0052] "entry at byte {offset}: {why}" => Repair::ClearEntry { offset: *offset };
         /// A directory names the inode of a value.

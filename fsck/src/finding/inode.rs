@@ -16,7 +16,7 @@ problems! {
         /// A deleted inode has no deletion time.
         DeletionTimeMissing {} = 304 Preen [0x0001_0004] "deleted, but without a time of deletion" => Repair::SetField { field: "i_dtime", value: 1 };
         /// A reserved inode has a mode that it cannot have.
-        ReservedModeWrong { mode: u16 } = 305 Preen [0x0001_0003, 0x0001_0035, 0x0001_0062, 0x0001_008f] "reserved inode has mode {mode:#o}" => Repair::SetField { field: "i_mode", value: 0o100_600 };
+        ReservedModeWrong { mode: u16, wanted: u16 } = 305 Preen [0x0001_0003, 0x0001_0035, 0x0001_0062, 0x0001_008f] "reserved inode has mode {mode:#o}, should have {wanted:#o}" => Repair::SetField { field: "i_mode", value: (*wanted).into() };
         /// A reserved inode that should be empty is not.
         ReservedNotClear { inode: InodeNumber } = 306 Preen [0x0001_0034, 0x0001_0063, 0x0001_0064, 0x0001_0090] "reserved and unused, but not empty" => Repair::ClearInode(*inode);
         /// A directory of no length.
@@ -38,7 +38,7 @@ problems! {
         /// A field is not zero that has to be.
         FieldNotZero { field: &'static str, value: u64 } = 315 Repairable [0x0002_000d, 0x0002_000f, 0x0002_0010, 0x0002_0011, 0x0002_0044, 0x0002_0048, 0x0002_000e] "{field} is {value:#x}, should be 0" => Repair::SetField { field, value: 0 };
         /// A flag needs a feature that is off.
-        FlagWithoutFeature { flag: &'static str, bits: u32 } = 316 Repairable [0x0001_005b, 0x0001_006f, 0x0001_0070, 0x0001_0089, 0x0001_0092, 0x0001_005a] "flag {flag} is set, but the feature is not" => Repair::ClearInodeFlags(*bits);
+        FlagWithoutFeature { flag: &'static str, bits: u32 } = 316 Repairable [0x0001_005b, 0x0001_006f, 0x0001_0070, 0x0001_0089, 0x0001_005a] "flag {flag} is set, but the feature is not" => Repair::ClearInodeFlags(*bits);
         /// Flags that exclude each other or do not belong on this kind of file.
         FlagWrong { flag: &'static str, bits: u32 } = 317 Repairable [0x0001_005d, 0x0001_0077, 0x0001_0078, 0x0001_0079, 0x0001_007a, 0x0001_0088, 0x0001_0091, 0x0001_0048, 0x0001_0047] "flag {flag} does not belong here" => Repair::ClearInodeFlags(*bits);
         /// Extents are used although the flag is not set.
@@ -57,5 +57,9 @@ problems! {
         BadBlocksInodeWrong { inode: InodeNumber } = 325 Repairable [0x0001_0065, 0x0001_007b, 0x0001_0011] "the bad block inode is not valid" => Repair::ClearInode(*inode);
         /// Flags on a special file that do nothing there.
         FlagsOddOnSpecial { bits: u32 } = 327 Note [0x0001_0030, 0x0001_0076] "special file with flags {bits:#x}" => Repair::ClearInodeFlags(*bits);
+        /// Another kind of file by its mode, a directory by its contents.
+        ReallyDirectory { found: u16, mode: u16 } = 328 Repairable [0x0001_0055] "mode is {found:#o}, but its contents are a directory's" => Repair::SetField { field: "i_mode", value: (*mode).into() };
+        /// The inode holds an attribute's value although the feature is off.
+        ValueFeatureUnset {} = 329 Repairable [0x0001_0092] "holds an attribute's value, but the feature ea_inode is not set" => Repair::SetFeature("ea_inode");
     }
 }

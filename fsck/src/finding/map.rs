@@ -31,5 +31,9 @@ problems! {
         Unreadable { why: String } = 413 DataLoss [0x0001_0029] "{why}" => Repair::RebuildMap;
         /// The depth of a child is not one less than its parent's.
         DepthWrong { stored: u16, wanted: u16 } = 415 DataLoss [0x0001_005f] "depth is {stored}, should be {wanted}" => Repair::RebuildMap;
+        /// A block behind what such a file may have.
+        TooBig { logical: u64, block: BlockNumber } = 416 Preen [0x0001_0026, 0x0001_0025] "block {logical} (at {block}) is behind what such a file may have" => Repair::Unmap { logical: *logical, length: 1 };
+        /// The list of bad blocks names a block that the filesystem itself lies in.
+        ListedMetadata { block: BlockNumber } = 417 Repairable [] "the list of bad blocks names {block}, where the filesystem itself lies" => Repair::Unmap { logical: 0, length: 1 };
     }
 }

@@ -14,7 +14,7 @@ problems! {
         /// `s_inodes_count` is not what the groups have.
         InodeCountWrong { stored: u32, counted: u32 } = 103 Repairable [0x0000_000d] "s_inodes_count is {stored}, the groups have {counted} inodes" => Repair::SetField { field: "s_inodes_count", value: (*counted).into() };
         /// A field is out of its range.
-        FieldOutOfRange { defect: Defect } = 104 Repairable [0x0000_000b, 0x0000_0007, 0x0000_0008, 0x0000_0006] "{defect}";
+        FieldOutOfRange { defect: Defect, field: &'static str, value: u64 } = 104 Repairable [0x0000_000b, 0x0000_0007, 0x0000_0008, 0x0000_0006] "{defect}" => Repair::SetField { field, value: *value };
         /// Blocks are reserved for descriptors without a resize inode.
         ReservedDescriptorsUnused { blocks: u32 } = 105 Repairable [0x0000_002e] "{blocks} blocks are reserved for descriptors although resize_inode is off" => Repair::SetField { field: "s_reserved_gdt_blocks", value: 0 };
         /// `resize_inode` and `meta_bg` exclude each other.
@@ -45,5 +45,17 @@ problems! {
         NoUuid {} = 120 Note [0x0000_0009] "there is no UUID";
         /// A file type field on a filesystem of the Hurd.
         FileTypeOnHurd {} = 122 Repairable [0x0000_000e] "filetype is set on a filesystem of the Hurd" => Repair::ClearFeature("filetype");
+        /// The descriptors lie in no meta groups.
+        FirstMetaGroupTooBig { stored: u32, most: u64 } = 124 Repairable [0x0000_0049] "s_first_meta_bg is {stored}, of {most} blocks of descriptors" => Repair::ClearFeature("meta_bg");
+        /// The checksum is wrong; everything that the copies know as well agrees with them.
+        ChecksumWrong { defect: Defect } = 125 Repairable [] "{defect}" => Repair::RefreshChecksum;
+        /// One bit is wrong; the checksum shows which.
+        OneBitWrong {} = 126 Preen [] "one bit is wrong, the checksum shows which" => Repair::RestoreSuperblock;
+        /// The journal lies in the filesystem, but another one is named as well.
+        JournalNamedTwice { field: &'static str } = 127 Preen [] "{field} names another journal, although there is one inside" => Repair::SetField { field, value: 0 };
+        /// More blocks count as overhead than there are.
+        OverheadTooLarge { stored: u32, most: u64 } = 128 Preen [] "s_overhead_clusters is {stored} of {most}" => Repair::SetField { field: "s_overhead_clusters", value: 0 };
+        /// A copy of the superblock, or of descriptors, is of no use.
+        BackupDamaged { block: BlockNumber, why: String } = 129 Note [] "the copy in block {block} is of no use: {why}" => Repair::RewriteBackups;
     }
 }

@@ -37,7 +37,8 @@ enum Make {
 
 /// The filesystems, so many times smaller than the full ones.
 fn cases(shrink: u64) -> Vec<Case> {
-    let tree = |directories, files, extents| Make::Tree(Tree { directories, files, extents, ..Tree::default() });
+    let tree =
+        |directories, files, extents| Make::Tree(Tree { directories, files, extents, ..Tree::default() });
     let (small, names, extents) = (2_000_000 / shrink, 1_000_000 / shrink, 10_000_000 / shrink);
     vec![
         Case { name: "small files", make: tree(small / 100, 100, 1), inodes: small },
@@ -137,7 +138,8 @@ pub fn sweep(tool: &Path, rounds: usize) -> Result<()> {
 
 /// The slope of time over size, both as logarithms, of sizes that double.
 fn exponent(seconds: &[f64]) -> f64 {
-    let points: Vec<(f64, f64)> = (0u32..).map(f64::from).zip(seconds.iter().map(|time| time.log2())).collect();
+    let points: Vec<(f64, f64)> =
+        (0u32..).map(f64::from).zip(seconds.iter().map(|time| time.log2())).collect();
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));

@@ -8,7 +8,7 @@
 //! A directory inside its inode moves to a block when it outgrows it. A directory of one block becomes indexed when
 //! that block is full, if the filesystem has `dir_index`. Blocks are never given back while the directory lives.
 
-mod blocks;
+pub mod blocks;
 mod build;
 mod index;
 mod index_insert;

@@ -1,0 +1,99 @@
+//! Thousands of mutants, repaired: no panic, no hang, and a second run finds nothing and writes nothing.
+
+mod common;
+
+use std::sync::Arc;
+
+use ext4kit_format::disk::features::{Incompat, RoCompat};
+use ext4kit_format::store::{MemoryStore, Store};
+use ext4kit_testkit::damage::Damage;
+use ext4kit_testkit::{fixture, oracle, seed};
+
+use common::mend;
+
+fn interesting(image: &MemoryStore) -> Vec<u64> {
+    let bytes = image.to_vec();
+    let blocks = bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+    blocks.map(|(at, _)| at as u64 * 1024).collect()
+}
+
+fn mutate(random: &mut fastrand::Rng, image: &MemoryStore, blocks: &[u64]) {
+    for _ in 0..random.usize(1..6) {
+        let block = blocks[random.usize(..blocks.len())];
+        let at = block + random.u64(..1024);
+        match random.u8(..4) {
+            0 => {
+                let mut byte = [0];
+                image.read_at(at, &mut byte).unwrap();
+                image.write_at(at, &[byte[0] ^ (1 << random.u8(..8))]).unwrap();
+            }
+            1 => image.write_at(at, &[random.u8(..)]).unwrap(),
+            2 => {
+                let word = [0, 1, u32::MAX, 0x7fff_ffff, random.u32(..)][random.usize(..5)];
+                let at = (at & !3).min(image.size() - 4);
+                image.write_at(at, &word.to_le_bytes()).unwrap();
+            }
+            _ => {
+                let other = blocks[random.usize(..blocks.len())];
+                let mut copy = [0; 64];
+                image.read_at(other, &mut copy).unwrap();
+                image.write_at((at & !63).min(image.size() - 64), &copy).unwrap();
+            }
+        }
+    }
+}
+
+/// Repairs mutants of an image, and asks e2fsck for its opinion of every `asked`-th.
+fn run(name: &'static str, image: &MemoryStore, rounds: u32, asked: u32) {
+    let blocks = interesting(image);
+    let mut random = seed::Random::of(name);
+    let folder = tempfile::tempdir().unwrap();
+    let redo = folder.path().join("redo");
+    let (mut refused, mut left) = (0, 0);
+    for round in 0..rounds {
+        let mutant = image.clone();
+        mutate(&mut random, &mutant, &blocks);
+        let mutant = Arc::new(mutant);
+        let store: Arc<dyn Store> = Arc::clone(&mutant) as Arc<dyn Store>;
+        let Ok(first) = mend(&store, &redo) else {
+            refused += 1;
+            assert!(!redo.exists());
+            continue;
+        };
+        if first.outcome.stopped || first.outcome.left > 0 {
+            left += 1;
+            continue;
+        }
+        let after = mutant.to_vec();
+        let second = mend(&store, &redo);
+        let second = second.unwrap_or_else(|error| panic!("round {round}: {error}\n{:#?}", first.found));
+        let unchanged = second.outcome.repaired == 0 && after == mutant.to_vec();
+        assert!(unchanged, "round {round}: a second run found {:#?}\nafter {:#?}", second.found, first.found);
+        if round % asked == 0
+            && let Some(answer) = oracle::e2fsck(&MemoryStore::clone(&mutant))
+            && answer.code != 0
+        {
+            panic!("round {round}: {}\nafter {:#?}", answer.stdout, first.found);
+        }
+    }
+    eprintln!("{name}: {refused} refused, {left} left of {rounds}");
+    assert!(refused + left < rounds / 5, "{refused} were refused, {left} were left");
+}
+
+#[test]
+fn repaired_mutants_are_clean() {
+    run("repaired mutants", &fixture::load("images/small-ext4.img.zst"), seed::mutants(2_000), 50);
+}
+
+#[test]
+fn repaired_mutants_without_checksums_are_clean() {
+    let image = Damage::to(&fixture::load("images/small-ext4.img.zst"))
+        .superblock(|superblock| {
+            let mut features = superblock.features();
+            features.ro_compat.remove(RoCompat::METADATA_CSUM);
+            features.incompat.remove(Incompat::CSUM_SEED);
+            superblock.set_features(features);
+        })
+        .finish();
+    run("repaired mutants without checksums", &image, seed::mutants(2_000), 50);
+}
