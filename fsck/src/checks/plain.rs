@@ -80,6 +80,7 @@ fn measure(part: &mut Part<'_, '_>, size: u64, leaves: &[ExtentLeaf]) -> Option<
         let run = BlockRun { start: extent.physical, length: extent.length.into() };
         let start = u64::from(extent.logical.0);
         if extent.unwritten
+            || run.length == 0
             || start < logical
             || !part.geometry().contains_run(run)
             || part.in_metadata(run).is_some()
