@@ -1,5 +1,7 @@
 //! What the tests of repairs share: a judge that says yes to everything, and a repair from opening to commit.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::path::Path;
 use std::sync::Arc;
 
