@@ -16,7 +16,7 @@ use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
 use ext4kit_format::store::{Access, Store};
-use ext4kit_format::{BlockNumber, commit};
+use ext4kit_format::BlockNumber;
 
 use crate::check;
 use crate::opening::{self, Opened};
@@ -203,8 +203,7 @@ impl Run<'_> {
         // An undo file has to hold all that is changed: then the journal is replayed with the repairs, not before.
         let in_place = self.options.undo.is_none();
         if writes {
-            let finished = commit::finish_interrupted(device.store.as_ref(), &redo_log);
-            if finished.map_err(|error| self.failed(&error))? > 0 {
+            if device.finished > 0 {
                 self.note("an interrupted repair was finished");
             }
             if in_place && self.settings.superblock.is_none() {
@@ -254,9 +253,12 @@ impl Run<'_> {
         let outcome = outcome.map_err(|error| self.failed(&error))?;
         let given_up = outcome.stopped && self.policy == Policy::Preen;
         if writes && !outcome.stopped {
+            if in_memory {
+                opened.empty_log_inside(&self.settings).map_err(|error| self.failed(&error))?;
+            }
             self.write(&mut opened, &outcome, (now, redo_log))?;
             if in_memory {
-                opened.empty_log(&self.settings).map_err(|error| self.failed(&error))?;
+                opened.empty_log_outside(&self.settings).map_err(|error| self.failed(&error))?;
             }
         }
         let written = writes && !outcome.stopped && (outcome.repaired > 0 || outcome.changed > 0);
@@ -310,7 +312,7 @@ impl Run<'_> {
             if let Some(path) = &self.options.undo {
                 let path = Path::new(path);
                 let log = (redo_log, self.device.name.offset);
-                return writing::commit_with_undo(opened, (&self.settings, path), log);
+                return writing::commit_with_undo(opened, path, log);
             }
             let how = (redo_log, !outcome.journal_given_up);
             writing::commit(store, &mut opened.source.overlay, how, now).map(|_| ())

@@ -17,7 +17,6 @@ use ext4kit_format::tree::group;
 use ext4kit_format::txn::{Overlay, Transaction, commit_with_redo_log};
 use ext4kit_format::undo::UndoFile;
 
-use crate::check::Options;
 use crate::opening::Opened;
 
 /// What became of the journal before the check.
@@ -86,7 +85,7 @@ pub fn commit(
 /// commit, as that would change blocks of its own.
 pub fn commit_with_undo(
     opened: &mut Opened,
-    (settings, path): (&Options, &Path),
+    path: &Path,
     (redo_log, offset): (&Path, u64),
 ) -> Result<()> {
     let file_error = |error| Error::io(Place::File(path.display().to_string()))(error);
@@ -105,10 +104,6 @@ pub fn commit_with_undo(
     let overlay = &mut opened.source.overlay;
     let order = overlay.seal()?;
     undo.record_changes(overlay, &order)?;
-    if let Some(at) = opened.log_superblock(settings) {
-        let before = opened.source.overlay.before(at)?;
-        undo.record(at, &before)?;
-    }
     undo.sync(store.as_ref())?;
     commit_with_redo_log(&mut opened.source.overlay, redo_log)?;
     undo.finish(store.as_ref())

@@ -1,0 +1,365 @@
+//! A repair that is stopped at any write or flush, and run again, ends where the undisturbed one ends: byte for byte.
+//!
+//! Two kinds of crash at each place. The soft one keeps every write that returned, and the first bytes of the one that was
+//! under way. The hard one also loses a part of what no flush covers, and tears one of the writes that it keeps. A redo
+//! log lies in a real file, which is as the interrupted repair left it.
+//!
+//! One thing may differ, and is masked: a journal that lost the power in the middle of a commit may hold other leftovers
+//! in the part that its superblock calls empty, and another number for the next transaction. Both are without meaning to
+//! whoever reads an empty log.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ext4kit_format::image::Image;
+use ext4kit_format::journal::open_internal;
+use ext4kit_format::store::{MemoryStore, Store};
+use ext4kit_format::txn::Transaction;
+use ext4kit_format::{GroupNumber, InodeNumber};
+use ext4kit_testkit::damage::Damage;
+use ext4kit_testkit::image::TempImage;
+use ext4kit_testkit::{
+    Counts, Effect, Fault, FaultyOperation, Record, Recorder, Rule, When, filesystem, fixture, oracle, seed,
+};
+
+use common::mend;
+
+/// An undisturbed repair: what it leaves, and how many operations it took.
+struct Undisturbed {
+    after: Vec<u8>,
+    counts: Counts,
+}
+
+/// Repairs a copy of an image. `None` if the image cannot be repaired, which interruptions do not change.
+fn undisturbed(image: &MemoryStore, redo_log: &Path) -> Option<Undisturbed> {
+    let store = Arc::new(Fault::new(image.clone(), []));
+    let run = mend(&(Arc::clone(&store) as Arc<dyn Store>), redo_log).ok()?;
+    if run.outcome.stopped {
+        return None;
+    }
+    let counts = store.counts();
+    let after = Arc::into_inner(store).expect("the repair is over").into_inner().to_vec();
+    Some(Undisturbed { after, counts })
+}
+
+/// What a crash left.
+struct Crash {
+    soft: MemoryStore,
+    record: Record,
+}
+
+/// Repairs until the power goes at an operation.
+fn crash(image: &MemoryStore, redo_log: &Path, rule: Rule) -> Crash {
+    let recorder = Recorder::new(image.clone());
+    let record = recorder.record();
+    let store = Arc::new(Fault::new(recorder, [rule]));
+    let run = mend(&(Arc::clone(&store) as Arc<dyn Store>), redo_log);
+    assert!(store.is_dead(), "{rule:?} did not strike");
+    assert!(run.is_err(), "{rule:?}: the repair noticed nothing");
+    let soft = image.clone();
+    record.replay_prefix(usize::MAX, &soft).unwrap();
+    Crash { soft, record }
+}
+
+/// What is left if a part of the writes that no flush covers is lost, and one of the others torn.
+fn hard(image: &MemoryStore, record: &Record, random: &mut fastrand::Rng) -> MemoryStore {
+    let operations = record.operations();
+    let volatile = record.volatile_after(operations.len());
+    let torn = (!volatile.is_empty()).then(|| volatile[random.usize(..volatile.len())]);
+    let left = image.clone();
+    for (index, operation) in operations.iter().enumerate() {
+        match operation {
+            ext4kit_testkit::Operation::Write { offset, bytes } if torn == Some(index) => {
+                let kept = random.usize(..=bytes.len() / 512) * 512;
+                left.write_at(*offset, &bytes[..kept]).unwrap();
+            }
+            _ if volatile.contains(&index) && random.bool() => {}
+            operation => operation.apply(&left).unwrap(),
+        }
+    }
+    left
+}
+
+/// The bytes that count: those of an empty internal log and the number of its next transaction do not.
+fn masked(bytes: &[u8]) -> Vec<u8> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::from_bytes(bytes));
+    let mut masked = bytes.to_vec();
+    let Ok(image) = Image::open(Arc::clone(&store)) else { return masked };
+    let Ok(found) = open_internal(&image) else { return masked };
+    let journal = found.journal;
+    let superblock = journal.superblock();
+    if superblock.s_start.get() != 0 || image.needs_recovery() {
+        return masked;
+    }
+    let size = journal.blocks().block_size() as usize;
+    let mut blank = |log_block: u32, from: usize, length: usize| {
+        let Some(block) = journal.blocks().locate(log_block) else { return };
+        let start = block.0 as usize * size + from;
+        masked[start..start + length].fill(0);
+    };
+    let extent = journal.extent();
+    for block in extent.first..extent.last {
+        blank(block, 0, size);
+    }
+    // The sequence, the head, and the checksum over both.
+    for (at, length) in [(0x18, 4), (0x58, 4), (0xfc, 4)] {
+        blank(journal.blocks().superblock_block(), at, length);
+    }
+    masked
+}
+
+/// A difference as a person wants it: the first few places.
+fn difference(left: &[u8], right: &[u8]) -> String {
+    let places = left.iter().zip(right).enumerate().filter(|(_, (left, right))| left != right);
+    let places: Vec<String> =
+        places.map(|(at, (left, right))| format!("{at:#x}: {left:#x} for {right:#x}")).take(12).collect();
+    places.join(", ")
+}
+
+/// What is tried.
+struct Trial<'a> {
+    name: &'a str,
+    image: &'a MemoryStore,
+    redo_log: &'a Path,
+    end: Undisturbed,
+}
+
+impl Trial<'_> {
+    fn finish(&self, rule: Rule, how: &str, left: &MemoryStore) {
+        let store: Arc<dyn Store> = Arc::new(left.clone());
+        let run = mend(&store, self.redo_log);
+        if let Err(error) = run {
+            panic!("{}: {rule:?}, {how}: the second run failed: {error}", self.name);
+        }
+        assert!(!self.redo_log.exists(), "{}: {rule:?}, {how}: the log is still there", self.name);
+        let after = MemoryStore::copy_of(store.as_ref()).unwrap().to_vec();
+        if after != self.end.after {
+            let (after, wanted) = (masked(&after), masked(&self.end.after));
+            assert!(after == wanted, "{}: {rule:?}, {how}: {}", self.name, difference(&after, &wanted));
+        }
+    }
+
+    /// Stops the repair at one operation, in every way.
+    fn stop_at(&self, rule: Rule, random: &mut fastrand::Rng) -> bool {
+        let crash = crash(self.image, self.redo_log, rule);
+        let log = std::fs::read(self.redo_log).ok();
+        let restore = || match &log {
+            Some(bytes) => std::fs::write(self.redo_log, bytes).unwrap(),
+            None => assert!(!self.redo_log.exists()),
+        };
+        self.finish(rule, "soft", &crash.soft);
+        for _ in 0..2 {
+            restore();
+            self.finish(rule, "hard", &hard(self.image, &crash.record, random));
+        }
+        // Another program must be able to finish what only the journal holds.
+        if log.is_none() && random.u8(..8) == 0 {
+            e2fsck_finishes(self.name, rule, &crash.soft);
+        }
+        log.is_some()
+    }
+}
+
+fn e2fsck_finishes(name: &str, rule: Rule, left: &MemoryStore) {
+    let image = TempImage::of(left).unwrap();
+    let Some(run) = oracle::run_on("e2fsck", &["-fy"], &image.path()) else { return };
+    assert!(run.code < 4, "{name}: {rule:?}: e2fsck -fy ends with {}:\n{}", run.code, run.stdout);
+    let second = oracle::run_on("e2fsck", &["-fn"], &image.path()).expect("it was there a moment ago");
+    assert_eq!(second.code, 0, "{name}: {rule:?}: {}", second.stdout);
+}
+
+/// The places to stop at: all, or a sample where there are many.
+fn sample(count: u64, most: u64, random: &mut fastrand::Rng) -> Vec<u64> {
+    if count <= most {
+        return (0..count).collect();
+    }
+    let mut places: Vec<u64> = (0..most).map(|_| random.u64(..count)).chain([0, 1, count - 2, count - 1]).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// How many places a repair was stopped at, and at how many of them a redo log waited.
+#[derive(Clone, Copy, Default, Debug)]
+struct Stopped {
+    places: u64,
+    with_log: u64,
+}
+
+/// Stops a repair everywhere. `None` if there is nothing to repair, or no way to.
+fn interrupt(name: &str, image: &MemoryStore, most: u64, random: &mut fastrand::Rng) -> Option<Stopped> {
+    let folder = tempfile::tempdir().unwrap();
+    let redo_log = folder.path().join("redo");
+    let end = undisturbed(image, &redo_log)?;
+    let Counts { writes, flushes, .. } = end.counts;
+    if writes == 0 {
+        return None;
+    }
+    let trial = Trial { name, image, redo_log: &redo_log, end };
+    let mut stopped = Stopped::default();
+    let mut stop = |operation, nth, keep| {
+        let rule = Rule { operation, when: When::Nth(nth), effect: Effect::PowerCut { keep } };
+        stopped.places += 1;
+        stopped.with_log += u64::from(trial.stop_at(rule, random));
+    };
+    let mut places = fastrand::Rng::with_seed(most);
+    for nth in sample(writes, most, &mut places) {
+        stop(FaultyOperation::Write, nth, 0);
+        stop(FaultyOperation::Write, nth, places.u64(1..5) * 512);
+    }
+    for nth in sample(flushes, most, &mut places) {
+        stop(FaultyOperation::Flush, nth, 0);
+    }
+    Some(stopped)
+}
+
+fn small() -> MemoryStore {
+    fixture::load("images/small-ext4.img.zst")
+}
+
+/// Damage that touches several kinds of block.
+fn damaged(image: &MemoryStore) -> MemoryStore {
+    Damage::to(image)
+        .inode(InodeNumber::ROOT, |inode| inode.set_links(77))
+        .descriptor(GroupNumber(0), |group| group.free_clusters += 1)
+        .superblock(|superblock| superblock.set_free_blocks_count(1))
+        .finish()
+}
+
+fn expect(name: &'static str, image: &MemoryStore, through_log: bool) {
+    let mut random = seed::Random::of(name);
+    let stopped = interrupt(name, image, 60, &mut random).expect("there is something to repair");
+    assert!(stopped.places > 5, "{name}: {stopped:?}");
+    assert_eq!(stopped.with_log > 0, through_log, "{name}: {stopped:?}");
+}
+
+#[test]
+fn through_the_journal() {
+    expect("through the journal", &damaged(&filesystem::ext4(8192, 1024)), false);
+}
+
+#[test]
+fn without_a_journal() {
+    let (store, mut overlay) = filesystem::filesystem(&filesystem::parameters(4096, 1024, "^has_journal"));
+    filesystem::commit_clean(&store, &mut overlay);
+    expect("without a journal", &damaged(&store), true);
+}
+
+/// The change is more than the journal holds.
+#[test]
+fn a_journal_that_is_too_small() {
+    let image = filesystem::ext4(65_536, 1024);
+    let mut damage = Damage::to(&image);
+    let groups = damage.transaction().layout().geometry.group_count();
+    for group in 0..groups {
+        damage = damage.descriptor(GroupNumber(group), |group| group.free_inodes = 1);
+    }
+    let image = shrink_journal(&damage.finish());
+    expect("a journal that is too small", &image, true);
+}
+
+/// Makes the log end early, as that of a journal with few blocks would.
+fn shrink_journal(image: &MemoryStore) -> MemoryStore {
+    let opened = Image::open(Arc::new(image.clone())).unwrap();
+    let journal = open_internal(&opened).unwrap().journal;
+    let mut superblock = journal.superblock().clone();
+    superblock.s_first.set(superblock.s_maxlen.get() - 4);
+    superblock.seal();
+    let at = journal.blocks().locate(journal.blocks().superblock_block()).unwrap();
+    let image = image.clone();
+    image.write_at(at.0 * 1024, zerocopy::IntoBytes::as_bytes(&superblock)).unwrap();
+    image
+}
+
+/// The primary superblock is no superblock any more; a copy takes its place.
+#[test]
+fn a_superblock_that_is_lost() {
+    let image = damaged(&filesystem::ext4(16_384, 1024));
+    image.write_at(1024 + 0x38, &[0; 2]).unwrap();
+    expect("a superblock that is lost", &image, true);
+}
+
+/// The repair gives the filesystem its identity back, so that a log is met by a filesystem of either name.
+#[test]
+fn a_superblock_with_another_identity() {
+    let image = damaged(&filesystem::ext4(16_384, 1024));
+    image.write_at(1024 + 0x68, &[0x99; 16]).unwrap();
+    expect("a superblock with another identity", &image, true);
+}
+
+/// The journal waits: it is recovered in place before the check.
+#[test]
+fn a_recovery_before_the_check() {
+    let image = fixture::load("images/dirty-churn-4k.img.zst");
+    let mut random = seed::Random::of("a recovery before the check");
+    let stopped = interrupt("a recovery before the check", &image, 30, &mut random).unwrap();
+    assert!(stopped.places > 30, "{stopped:?}");
+    // And with a repair to make afterwards.
+    let image = Damage::to(&image).inode(InodeNumber::new(11).unwrap(), |inode| inode.set_links(77)).finish();
+    interrupt("a recovery before a repair", &image, 30, &mut random).unwrap();
+}
+
+/// The primary superblock is lost and the journal waits: it is replayed in memory, and emptied with the commit.
+#[test]
+fn a_replay_in_memory() {
+    let image = fixture::load("images/dirty-churn-4k.img.zst");
+    image.write_at(1024 + 0x38, &[0; 2]).unwrap();
+    let mut random = seed::Random::of("a replay in memory");
+    let stopped = interrupt("a replay in memory", &image, 30, &mut random).unwrap();
+    assert!(stopped.with_log > 0, "{stopped:?}");
+}
+
+fn mutate(image: &MemoryStore, blocks: &[u64], random: &mut fastrand::Rng) {
+    for _ in 0..random.usize(1..6) {
+        let at = blocks[random.usize(..blocks.len())] + random.u64(..1024);
+        match random.u8(..3) {
+            0 => {
+                let mut byte = [0];
+                image.read_at(at, &mut byte).unwrap();
+                image.write_at(at, &[byte[0] ^ (1 << random.u8(..8))]).unwrap();
+            }
+            1 => image.write_at(at, &[random.u8(..)]).unwrap(),
+            _ => {
+                let at = (at & !3).min(image.size() - 4);
+                image.write_at(at, &[0, 1, u32::MAX, random.u32(..)][random.usize(..4)].to_le_bytes()).unwrap();
+            }
+        }
+    }
+}
+
+fn mutants(name: &'static str, base: &MemoryStore, rounds: u32) {
+    let bytes = base.to_vec();
+    let blocks: Vec<u64> = bytes
+        .chunks(1024)
+        .enumerate()
+        .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+        .map(|(at, _)| at as u64 * 1024)
+        .collect();
+    let mut random = seed::Random::of(name);
+    let (mut tried, mut all) = (0, Stopped::default());
+    for round in 0..rounds {
+        let image = base.clone();
+        mutate(&image, &blocks, &mut random);
+        if let Some(stopped) = interrupt(&format!("{name}, round {round}"), &image, 12, &mut random) {
+            tried += 1;
+            all.places += stopped.places;
+            all.with_log += stopped.with_log;
+        }
+    }
+    eprintln!("{name}: {tried} of {rounds} repaired, {all:?}");
+    assert!(tried > rounds / 3, "{tried} of {rounds}");
+}
+
+#[test]
+fn interrupted_mutants() {
+    mutants("interrupted mutants", &small(), seed::mutants(60));
+}
+
+#[test]
+fn interrupted_mutants_without_a_journal() {
+    let (store, mut overlay) = filesystem::filesystem(&filesystem::parameters(2048, 1024, "^has_journal"));
+    filesystem::commit_clean(&store, &mut overlay);
+    mutants("interrupted mutants without a journal", &store, seed::mutants(40));
+}
