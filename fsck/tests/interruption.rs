@@ -29,7 +29,7 @@ use common::mend;
 
 /// An undisturbed repair: what it leaves, and how many operations it took.
 struct Undisturbed {
-    after: Vec<u8>,
+    after: MemoryStore,
     counts: Counts,
 }
 
@@ -43,7 +43,7 @@ fn undisturbed(image: &MemoryStore, redo_log: &Path) -> Option<Undisturbed> {
         return None;
     }
     let counts = store.counts();
-    let after = Arc::into_inner(store).expect("the repair is over").into_inner().to_vec();
+    let after = Arc::into_inner(store).expect("the repair is over").into_inner();
     Some(Undisturbed { after, counts })
 }
 
@@ -113,6 +113,26 @@ fn masked(bytes: &[u8]) -> Vec<u8> {
     masked
 }
 
+/// Whether two stores of one size hold the same; holes are not read.
+fn are_equal(left: &MemoryStore, right: &MemoryStore) -> bool {
+    let mut offset = 0;
+    loop {
+        let data = [left, right].into_iter().filter_map(|store| store.next_data(offset).unwrap());
+        let Some(start) = data.map(|range| range.start.max(offset)).min() else { return true };
+        let length = (left.size() - start).min(1 << 16) as usize;
+        let (mut one, mut other) = (vec![0; length], vec![0; length]);
+        left.read_at(start, &mut one).unwrap();
+        right.read_at(start, &mut other).unwrap();
+        if one != other {
+            return false;
+        }
+        offset = start + length as u64;
+        if offset >= left.size() {
+            return true;
+        }
+    }
+}
+
 /// A difference as a person wants it: the first few places.
 fn difference(left: &[u8], right: &[u8]) -> String {
     let places = left.iter().zip(right).enumerate().filter(|(_, (left, right))| left != right);
@@ -131,16 +151,15 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     fn finish(&self, rule: Rule, how: &str, left: &MemoryStore) {
-        let store: Arc<dyn Store> = Arc::new(left.clone());
-        let run = mend(&store, self.redo_log);
+        let store = Arc::new(left.clone());
+        let run = mend(&(Arc::clone(&store) as Arc<dyn Store>), self.redo_log);
         let found = match run {
             Ok(run) => run.found,
             Err(error) => panic!("{}: {rule:?}, {how}: the second run failed: {error}", self.name),
         };
         assert!(!self.redo_log.exists(), "{}: {rule:?}, {how}: the log is still there", self.name);
-        let after = MemoryStore::copy_of(store.as_ref()).unwrap().to_vec();
-        if after != self.end.after {
-            let (after, wanted) = (masked(&after), masked(&self.end.after));
+        if !are_equal(&store, &self.end.after) {
+            let (after, wanted) = (masked(&store.to_vec()), masked(&self.end.after.to_vec()));
             let difference = difference(&after, &wanted);
             assert!(after == wanted, "{}: {rule:?}, {how}: {difference}\nafter {found:#?}", self.name);
         }
@@ -386,4 +405,58 @@ fn interrupted_mutants_without_a_journal() {
     let (store, mut overlay) = filesystem::filesystem(&filesystem::parameters(2048, 1024, "^has_journal"));
     filesystem::commit_clean(&store, &mut overlay);
     mutants("interrupted mutants without a journal", &store, seed::mutants(40));
+}
+
+/// The folder of the corpus, for [`every_repair_of_the_corpus`].
+const CORPUS: &str = "EXT4KIT_CORPUS";
+
+/// An image of the corpus, unpacked by `xz`.
+fn unpack(path: &Path) -> MemoryStore {
+    let output = std::process::Command::new("xz").arg("-dc").arg(path).output().expect("xz is installed");
+    assert!(output.status.success(), "{}", path.display());
+    MemoryStore::from_bytes(&output.stdout)
+}
+
+/// `cargo xtask interrupt`: every write of every repair of the corpus.
+#[test]
+#[ignore = "takes long, and needs the corpus beside the repository"]
+fn every_repair_of_the_corpus() {
+    let Some(folder) = std::env::var_os(CORPUS).map(std::path::PathBuf::from) else {
+        ext4kit_testkit::skip::missing(&format!("{CORPUS} does not name the folder of the corpus"));
+        return;
+    };
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&read("manifest.json")).unwrap();
+    let split: serde_json::Value = serde_json::from_slice(&read("split.json")).unwrap();
+    let open = split["open"].as_array().unwrap();
+    let cases: Vec<&serde_json::Value> = manifest["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|case| open.contains(&case["name"]) && case["image"].is_string())
+        .collect();
+    assert!(!cases.is_empty());
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let failed = std::sync::Mutex::new(Vec::new());
+    let most = seed::mutants(u32::MAX).into();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::SeqCst)) {
+                    let name = case["name"].as_str().unwrap();
+                    let image = unpack(&folder.join(case["image"].as_str().unwrap()));
+                    let mut random = fastrand::Rng::with_seed(1);
+                    let run = || interrupt(name, &image, most, &mut random);
+                    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+                        Ok(Some(stopped)) => eprintln!("{name}: {stopped:?}"),
+                        Ok(None) => eprintln!("{name}: nothing is written"),
+                        Err(_) => failed.lock().unwrap().push(name.to_owned()),
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    eprintln!("{} cases, {} failed", cases.len(), failed.len());
+    assert!(failed.is_empty(), "{failed:?}");
 }
