@@ -12,6 +12,7 @@
 //! | [`check`](mod@check) | all passes in order: start reading here |
 //! | [`policy`] | what is repaired unasked |
 //! | [`writing`] | recovering the journal, committing a repair |
+//! | [`plan`] | a repair in two steps: written down, and later done exactly so or not at all |
 //! | [`options`], [`report`], [`run`](mod@run) | the program: its command line, its words, all of it in order |
 //!
 //! The library is silent: findings go to a callback, in an order that depends on the image alone.
@@ -38,6 +39,7 @@ pub mod finding;
 pub mod lost;
 pub mod opening;
 pub mod options;
+pub mod plan;
 pub mod policy;
 pub mod repair;
 pub mod repairs;

@@ -77,6 +77,12 @@ pub struct Options {
     /// What to repair: safe, no-data-loss or all
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
+    /// Write what would be done to a file, and nothing to the device
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<OsString>,
+    /// Do what a plan says, or refuse if the device has changed
+    #[arg(long, value_name = "FILE")]
+    pub apply: Option<OsString>,
     /// Answer as JSON
     #[arg(long)]
     pub json: bool,
