@@ -83,6 +83,9 @@ pub struct Options {
     /// Do what a plan says, or refuse if the device has changed
     #[arg(long, value_name = "FILE")]
     pub apply: Option<OsString>,
+    /// Also tell what every implementation tolerates but a healthy filesystem should not have; exit code 64 if there is any
+    #[arg(long)]
+    pub lint: bool,
     /// Answer as JSON
     #[arg(long)]
     pub json: bool,

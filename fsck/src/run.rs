@@ -19,18 +19,21 @@ use ext4kit_format::store::{Access, Store};
 use ext4kit_format::BlockNumber;
 
 use crate::check;
+use crate::lint;
 use crate::opening::{self, Opened};
 use crate::options::Options;
 use crate::plan::{self, Plan, Witness};
 use crate::policy::Policy;
 use crate::repairs::jobs::Jobs;
-use crate::repairs::{self, Repaired};
+use crate::repairs::{self, Judge, Repaired};
 use crate::report::{
     Answer, Applied, FindingObject, Printer, SCHEMA, SCHEMA_APPLIED, last_line, say, verbose_lines,
 };
 use crate::writing::{self, Recovery};
 
 const PROGRAM: &str = "fsck";
+/// A backup that is of no use, and a missing `lost+found`: repaired by the way, and oddities to `--lint`.
+const NOTES_THAT_LINT: [u16; 2] = [129, 705];
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -269,7 +272,7 @@ impl Run<'_> {
         if self.wishes.journal_only && !options.force {
             return Ok(FsckExit::empty());
         }
-        if !options.force && self.witness.is_none() && self.settings.superblock.is_none() {
+        if !options.force && !options.lint && self.witness.is_none() && self.settings.superblock.is_none() {
             match reason_to_check(device)? {
                 None => return Ok(skipped(options, device, name)),
                 Some(reason) if !options.json => say(&format!("{name} {reason}, check forced.")),
@@ -302,6 +305,7 @@ impl Run<'_> {
         let outcome = repairs::repair(&mut opened, now, self.wishes.jobs, &mut printer);
         progress.clear();
         let outcome = outcome.map_err(|error| self.failed(&error))?;
+        let has_lint = self.options.lint && self.lint(&opened, &outcome, &mut printer);
         let given_up = outcome.stopped && self.policy == Policy::Preen;
         if writes && !outcome.stopped {
             if in_memory {
@@ -316,7 +320,8 @@ impl Run<'_> {
             self.plan(&mut opened, (witness, &printer.findings), &outcome, now)?;
         }
         let written = writes && !outcome.stopped && (outcome.repaired > 0 || outcome.changed > 0);
-        let exit = exit_of(if writes { self.policy } else { Policy::No }, &outcome);
+        let mut exit = exit_of(if writes { self.policy } else { Policy::No }, &outcome);
+        exit.set(FsckExit::LINT, has_lint);
         if options.json {
             let answer = Answer::new(name, std::mem::take(&mut printer.findings), &outcome, exit.bits());
             output::json(SCHEMA, &answer)
@@ -345,6 +350,21 @@ impl Run<'_> {
         let completion = Completion::parse(argument).ok_or_else(wrong)?;
         let failed = |error: io::Error| Failure::new(FailureKind::Io, "-C", error.to_string());
         Ok(completion.start(&self.name).map_err(failed)?.0)
+    }
+
+    /// Tells the oddities of what the repairs made, if they left no error; whether there are any.
+    fn lint(&self, opened: &Opened, outcome: &Repaired, printer: &mut Printer<'_>) -> bool {
+        if outcome.stopped || outcome.left > 0 {
+            self.note("errors are left, so that nothing is said about oddities");
+            return false;
+        }
+        // Notes that a check tells as well.
+        let mut any = !self.writes() && printer.findings.iter().any(|told| NOTES_THAT_LINT.contains(&told.code));
+        lint::lint(opened, &mut |finding| {
+            any = true;
+            printer.judge(&finding);
+        });
+        any
     }
 
     /// Writes what would be done to a file.

