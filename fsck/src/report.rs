@@ -104,8 +104,12 @@ impl Answer {
 }
 
 /// The answer of `--apply --json`.
-pub const SCHEMA_APPLIED: Schema =
-    Schema { tool: "ext4kit-fsck", version: env!("CARGO_PKG_VERSION"), name: "fsck-applied", schema_version: 1 };
+pub const SCHEMA_APPLIED: Schema = Schema {
+    tool: "ext4kit-fsck",
+    version: env!("CARGO_PKG_VERSION"),
+    name: "fsck-applied",
+    schema_version: 1,
+};
 
 /// What a plan came to that was applied.
 #[derive(Clone, Debug, Serialize)]

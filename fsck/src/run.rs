@@ -12,11 +12,11 @@ use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
 use ext4kit_cli::progress::{Completion, Progress, Silent};
 use ext4kit_cli::size::parse_number;
 use ext4kit_cli::{arguments, report as output, time};
+use ext4kit_format::BlockNumber;
 use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
 use ext4kit_format::store::{Access, Store};
-use ext4kit_format::BlockNumber;
 
 use crate::check;
 use crate::lint;
@@ -32,8 +32,8 @@ use crate::report::{
 use crate::writing::{self, Recovery};
 
 const PROGRAM: &str = "fsck";
-/// A backup that is of no use, and a missing `lost+found`: repaired by the way, and oddities to `--lint`.
-const NOTES_THAT_LINT: [u16; 2] = [129, 705];
+/// A backup that is of no use, a missing `lost+found`, wrong totals: put right by the way, and oddities to `--lint`.
+const NOTES_THAT_LINT: [u16; 4] = [129, 705, 912, 913];
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -59,7 +59,10 @@ fn check_options(options: &Options) -> Result<(), Failure> {
     }
     let decides = answers > 0 || options.policy.is_some();
     if options.apply.is_some() && (decides || options.plan.is_some() || options.undo.is_some()) {
-        return Err(Failure::usage("--apply", "it does what the plan says, so that no other option says what to do"));
+        return Err(Failure::usage(
+            "--apply",
+            "it does what the plan says, so that no other option says what to do",
+        ));
     }
     if options.plan.is_some() && options.undo.is_some() {
         return Err(Failure::usage("--plan", "it changes nothing, so that -z has no use"));
@@ -190,7 +193,12 @@ fn apply(options: &Options, path: &Path) -> Result<FsckExit, Failure> {
     exit.set(FsckExit::CORRECTED, changed > 0);
     exit.set(FsckExit::UNCORRECTED, plan.outcome.left > 0);
     if options.json {
-        let applied = Applied { device: name, changed_blocks: changed, left: plan.outcome.left, exit_code: exit.bits() };
+        let applied = Applied {
+            device: name,
+            changed_blocks: changed,
+            left: plan.outcome.left,
+            exit_code: exit.bits(),
+        };
         output::json(SCHEMA_APPLIED, &applied)
             .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()))?;
     }
@@ -359,7 +367,8 @@ impl Run<'_> {
             return false;
         }
         // Notes that a check tells as well.
-        let mut any = !self.writes() && printer.findings.iter().any(|told| NOTES_THAT_LINT.contains(&told.code));
+        let mut any =
+            !self.writes() && printer.findings.iter().any(|told| NOTES_THAT_LINT.contains(&told.code));
         lint::lint(opened, &mut |finding| {
             any = true;
             printer.judge(&finding);

@@ -109,11 +109,7 @@ pub fn commit(
 
 /// The same with an undo file, which holds what every changed block held before. The journal is not used for the
 /// commit, as that would change blocks of its own.
-pub fn commit_with_undo(
-    opened: &mut Opened,
-    path: &Path,
-    (redo_log, offset): (&Path, u64),
-) -> Result<()> {
+pub fn commit_with_undo(opened: &mut Opened, path: &Path, (redo_log, offset): (&Path, u64)) -> Result<()> {
     let file_error = |error| Error::io(Place::File(path.display().to_string()))(error);
     let block_size = opened.source.layout().geometry.block_size();
     let store = Arc::clone(opened.source.store());

@@ -228,7 +228,8 @@ fn sample(count: u64, most: u64, random: &mut fastrand::Rng) -> Vec<u64> {
     if count <= most {
         return (0..count).collect();
     }
-    let mut places: Vec<u64> = (0..most).map(|_| random.u64(..count)).chain([0, 1, count - 2, count - 1]).collect();
+    let mut places: Vec<u64> =
+        (0..most).map(|_| random.u64(..count)).chain([0, 1, count - 2, count - 1]).collect();
     places.sort_unstable();
     places.dedup();
     places
@@ -388,7 +389,9 @@ fn mutate(image: &MemoryStore, blocks: &[u64], random: &mut fastrand::Rng) {
             1 => image.write_at(at, &[random.u8(..)]).unwrap(),
             _ => {
                 let at = (at & !3).min(image.size() - 4);
-                image.write_at(at, &[0, 1, u32::MAX, random.u32(..)][random.usize(..4)].to_le_bytes()).unwrap();
+                image
+                    .write_at(at, &[0, 1, u32::MAX, random.u32(..)][random.usize(..4)].to_le_bytes())
+                    .unwrap();
             }
         }
     }

@@ -166,7 +166,9 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 #[test]
 fn contradicting_options_are_refused() {
     let image = TempImage::of(&filesystem::ext4(8192, 1024)).unwrap();
-    for options in [&["--apply", "x", "-y"][..], &["--apply", "x", "--plan", "y"], &["--plan", "x", "-z", "y"]] {
+    for options in
+        [&["--apply", "x", "-y"][..], &["--apply", "x", "--plan", "y"], &["--plan", "x", "-z", "y"]]
+    {
         let (code, text) = fsck(options, &image);
         assert_eq!(code, 16, "{text}");
     }

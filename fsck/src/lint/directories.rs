@@ -40,7 +40,8 @@ pub fn lint(linter: &mut Linter<'_>, number: InodeNumber) {
         }
         if level == 0 {
             let area = dirent::leaf_area(&bytes, shape.checksummed);
-            let empty = shape.format.entries(area).all(|entry| entry.is_ok_and(|entry| entry.inode.is_none()));
+            let empty =
+                shape.format.entries(area).all(|entry| entry.is_ok_and(|entry| entry.inode.is_none()));
             if empty {
                 linter.find(place(logical, block), Problem::LeafEmpty { logical: logical.0 });
             }

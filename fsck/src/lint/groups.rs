@@ -43,7 +43,8 @@ fn table(linter: &mut Linter<'_>, group: GroupNumber, descriptor: &GroupDescript
         let (block, offset) = geometry.inode_slot(descriptor.inode_table, place);
         let Ok(bytes) = opened.source.block(block) else { return };
         let rest = bytes.get(offset..).unwrap_or_default();
-        let slots = ext4kit_format::num::wide(rest.len()).checked_div(geometry.inode_size().into()).unwrap_or(1);
+        let slots =
+            ext4kit_format::num::wide(rest.len()).checked_div(geometry.inode_size().into()).unwrap_or(1);
         if let Some(at) = first_set(rest) {
             let slot = at.checked_div(geometry.inode_size().into()).unwrap_or(0);
             let number = geometry.inode_at(group, place.saturating_add(low32(slot)));

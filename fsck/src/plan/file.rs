@@ -86,7 +86,10 @@ impl Plan {
         let mut out = Summed { inner: BufWriter::new(&file), register: u32::MAX };
         self.write_to(&mut out).map_err(failed(path))?;
         let register = out.register;
-        out.inner.write_all(&register.to_le_bytes()).and_then(|()| out.inner.flush()).map_err(failed(path))?;
+        out.inner
+            .write_all(&register.to_le_bytes())
+            .and_then(|()| out.inner.flush())
+            .map_err(failed(path))?;
         drop(out);
         file.sync_all().map_err(failed(path))
     }
@@ -153,7 +156,8 @@ impl Plan {
         let sights = header.check(wide(line.len()).saturating_add(1), length)?;
         let mut changes = Vec::new();
         for ChangeLine { block, what } in header.changes {
-            let (mut before, mut after) = (vec![0; index(header.block_size)], vec![0; index(header.block_size)]);
+            let (mut before, mut after) =
+                (vec![0; index(header.block_size)], vec![0; index(header.block_size)]);
             from.read_exact(&mut before)?;
             from.read_exact(&mut after)?;
             changes.push(Change { block, what, before, after });
@@ -210,7 +214,11 @@ impl<F> Header<F> {
             .saturating_add(sights.saturating_mul(4))
             .saturating_add(header)
             .saturating_add(4);
-        if wanted == length { Ok(sights) } else { Err(wrong(&format!("it has {length} bytes, not {wanted}"))) }
+        if wanted == length {
+            Ok(sights)
+        } else {
+            Err(wrong(&format!("it has {length} bytes, not {wanted}")))
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod witness;
 use std::path::Path;
 use std::sync::Arc;
 
+use ext4kit_format::BlockNumber;
 use ext4kit_format::disk::crc::crc32c;
 use ext4kit_format::disk::superblock::Superblock;
 use ext4kit_format::error::{Error, Place, Result};
@@ -22,7 +23,6 @@ use ext4kit_format::layout::Layout;
 use ext4kit_format::num::{index, index64, wide};
 use ext4kit_format::store::Store;
 use ext4kit_format::txn::{BlockKind, Overlay, OverlayOptions, Transaction};
-use ext4kit_format::BlockNumber;
 
 use crate::opening::Opened;
 use crate::report::FindingObject;
@@ -124,7 +124,8 @@ fn overlay_of(store: &Arc<dyn Store>, plan: &Plan) -> Result<Overlay> {
     let inside = index(1024u32.checked_rem(plan.block_size).unwrap_or(0));
     let superblock = Superblock::parse(change.after.get(inside..).unwrap_or_default())
         .map_err(|defect| wrong(&format!("leaves no superblock: {defect}")))?;
-    let layout = Layout::new(&superblock).map_err(|error| wrong(&format!("leaves no filesystem: {error}")))?;
+    let layout =
+        Layout::new(&superblock).map_err(|error| wrong(&format!("leaves no filesystem: {error}")))?;
     if layout.geometry.block_size() != plan.block_size {
         return Err(wrong("has blocks of another size than the filesystem"));
     }
