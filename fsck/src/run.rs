@@ -166,7 +166,7 @@ fn examine(options: &Options) -> Result<FsckExit, Failure> {
     let mut device = DeviceName::parse(typed)?.open(access, options.no)?;
     let witness = options.plan.is_some().then(|| Arc::new(Witness::new(Arc::clone(&device.store))));
     if let Some(witness) = &witness {
-        device.store = Arc::clone(witness) as Arc<dyn Store>;
+        device.store = Arc::<Witness>::clone(witness);
     }
     let name = device.name.typed.clone();
     let run = Run { options, policy, wishes, device: &device, name, settings, witness };
@@ -397,7 +397,7 @@ impl Run<'_> {
         let journal_stays = !outcome.journal_given_up;
         let planned = plan::Outcome { findings, left: outcome.left, journal_stays, time: now };
         let plan = plan::make(opened, witness, planned).map_err(failed)?;
-        let path = self.options.plan.as_deref().map(Path::new).unwrap_or(Path::new(""));
+        let path = Path::new(self.options.plan.as_deref().unwrap_or_default());
         plan.write(path).map_err(|error| Failure::from_error(&path.display().to_string(), &error))
     }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ext4kit_format::image::Image;
 use ext4kit_format::journal::open_internal;
+use ext4kit_format::num::index64;
 use ext4kit_format::store::{MemoryStore, Store};
 use ext4kit_format::txn::Transaction;
 use ext4kit_format::{GroupNumber, InodeNumber};
@@ -99,7 +100,7 @@ fn masked(bytes: &[u8]) -> Vec<u8> {
     let size = journal.blocks().block_size() as usize;
     let mut blank = |log_block: u32, from: usize, length: usize| {
         let Some(block) = journal.blocks().locate(log_block) else { return };
-        let start = block.0 as usize * size + from;
+        let start = index64(block.0) * size + from;
         masked[start..start + length].fill(0);
     };
     let extent = journal.extent();
@@ -126,7 +127,7 @@ fn without_times(bytes: &mut [u8]) {
     let tables = (0..geometry.descriptor_blocks()).flat_map(|block| geometry.descriptor_table_copies(block));
     let copies = geometry.backup_groups().into_iter().filter_map(|group| geometry.superblock_copy(group));
     for block in tables.chain(copies) {
-        let start = block.0 as usize * size;
+        let start = index64(block.0) * size;
         bytes[start..start + size].fill(0);
     }
 }
@@ -364,7 +365,7 @@ fn with_waiting_journal(image: &MemoryStore) -> MemoryStore {
         let rule = Rule { operation: FaultyOperation::Write, when: When::Nth(nth), effect };
         crash(image, &redo_log, rule).soft
     };
-    (0..).map(cut).find(waits).expect("the repair goes through the journal")
+    (0..100).map(cut).find(waits).expect("the repair goes through the journal")
 }
 
 /// The primary superblock is lost and the journal waits: it is replayed in memory, and emptied with the commit.
@@ -375,6 +376,47 @@ fn a_replay_in_memory() {
     let mut random = seed::Random::of("a replay in memory");
     let stopped = interrupt("a replay in memory", &image, 30, &mut random).unwrap();
     assert!(stopped.with_log > 0, "{stopped:?}");
+}
+
+/// A repair whose redo log waits: whoever only looks sees the filesystem as it will be, and whoever writes finishes it.
+#[test]
+fn a_waiting_log_is_looked_through_and_finished() {
+    let image = damaged(&filesystem::ext4(16_384, 1024));
+    image.write_at(1024 + 0x38, &[0; 2]).unwrap();
+    let target = TempImage::of(&image).unwrap();
+    let path = target.path();
+    let mut log = path.file_name().unwrap().to_owned();
+    log.push(".ext4kit-redo");
+    let log = path.with_file_name(log);
+    // The second write in place is cut.
+    let effect = Effect::PowerCut { keep: 0 };
+    let left = crash(&image, &log, Rule { operation: FaultyOperation::Write, when: When::Nth(1), effect });
+    std::fs::write(&path, left.soft.to_vec()).unwrap();
+    let (before, waiting) = (std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap());
+    let fsck = |option: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ext4kit-fsck"));
+        let output = command.arg(option).arg(&path).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = fsck("-fn");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(before == std::fs::read(&path).unwrap() && waiting == std::fs::read(&log).unwrap());
+    // A torn log is no log, but whoever only looks does not remove it.
+    std::fs::write(&log, &waiting[..waiting.len() - 1]).unwrap();
+    assert_eq!(fsck("-fn").0, Some(4));
+    assert!(log.exists());
+    std::fs::write(&log, &waiting).unwrap();
+    let (code, text) = fsck("-fy");
+    assert!(code == Some(0) && text.contains("an interrupted repair was finished"), "{code:?}: {text}");
+    assert!(!log.exists());
+    oracle::assert_clean(&target.load().unwrap());
+    // The log of another filesystem is in nobody's way for long: it is named, and nothing is written.
+    let other = filesystem::ext4(20_000, 1024).to_vec();
+    std::fs::write(&path, &other).unwrap();
+    std::fs::write(&log, &waiting).unwrap();
+    assert_eq!(fsck("-fy").0, Some(8));
+    assert!(other == std::fs::read(&path).unwrap() && log.exists());
+    std::fs::remove_file(&log).unwrap();
 }
 
 fn mutate(image: &MemoryStore, blocks: &[u64], random: &mut fastrand::Rng) {

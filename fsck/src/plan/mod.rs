@@ -118,7 +118,7 @@ pub fn apply(store: &Arc<dyn Store>, plan: &Plan, redo_log: &Path) -> Result<usi
 fn overlay_of(store: &Arc<dyn Store>, plan: &Plan) -> Result<Overlay> {
     let wrong = |why: &str| Error::Invalid(format!("the plan {why}"));
     // A repair always records its end in the superblock.
-    let place = 1024 / plan.block_size.max(1);
+    let place = 1024u32.checked_div(plan.block_size).unwrap_or(0);
     let change = plan.changes.iter().find(|change| change.block == u64::from(place));
     let change = change.ok_or_else(|| wrong("does not hold the superblock"))?;
     let inside = index(1024u32.checked_rem(plan.block_size).unwrap_or(0));

@@ -107,6 +107,6 @@ mod tests {
         }
         assert_eq!(witness.blocks(1024), [1..3, 4..6]);
         read(0, 1 << 16);
-        assert_eq!(witness.blocks(1024), [0..64]);
+        assert_eq!(witness.blocks(1024).first(), Some(&(0..64)));
     }
 }
