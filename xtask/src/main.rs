@@ -1,4 +1,4 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `interrupt`, `fuzz`, `bench`, `testdata`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `interrupt`, `fuzz`, `sweep`, `bench`, `testdata`.
 
 mod bench;
 mod layers;
@@ -20,6 +20,7 @@ usage: cargo xtask COMMAND
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
   interrupt every repair of the corpus stopped at every write (needs the shared data): interrupt [PLACES]
   fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
+  sweep     how time grows with size on hostile images: sweep fsck
   testdata  rebuild test data from its recipes and say what differs; testdata --bless writes it
   bench     ratios against e2fsprogs; see `cargo xtask bench --help`
 ";
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         ["oracles"] => oracles::run(&root()),
         ["interrupt", rest @ ..] if rest.len() <= 1 => interrupt(&root(), rest),
         ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
+        ["sweep", rest @ ..] => bench::sweep(&root(), rest),
         ["testdata", rest @ ..] => testdata::run(&root(), rest),
         ["bench", rest @ ..] => bench::run(&root(), rest),
         _ => {
