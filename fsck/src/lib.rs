@@ -12,7 +12,10 @@
 //! | [`check`](mod@check) | all passes in order: start reading here |
 //! | [`policy`] | what is repaired unasked |
 //! | [`writing`] | recovering the journal, committing a repair |
-//! | [`options`], [`report`], [`run`](mod@run) | the program: its command line, its words, all of it in order |
+//! | [`options`], [`request`], [`config`] | the program's command line, what it asks for, and `e2fsck.conf` |
+//! | [`due`], [`root`], [`signals`], [`timing`] | when a check may be left out; the mounted root; signals; time and memory |
+//! | [`after`] | after a clean check: free blocks given back, fragments told |
+//! | [`report`], [`run`](mod@run) | the program's words, and all of it in order |
 //!
 //! The library is silent: findings go to a callback, in an order that depends on the image alone.
 
@@ -32,8 +35,11 @@
     )
 )]
 
+pub mod after;
 pub mod check;
 pub mod checks;
+pub mod config;
+pub mod due;
 pub mod finding;
 pub mod lost;
 pub mod opening;
@@ -42,8 +48,12 @@ pub mod policy;
 pub mod repair;
 pub mod repairs;
 pub mod report;
+pub mod request;
+pub mod root;
 pub mod run;
+pub mod signals;
 pub mod source;
+pub mod timing;
 pub mod writing;
 
 pub use check::{Options, Summary, check};

@@ -13,6 +13,7 @@ use crate::finding::{Finding, Grade};
 use crate::policy::{self, Policy, Standing};
 use crate::repair::Repair;
 use crate::repairs::{Decision, Judge, Repaired};
+use crate::timing::Stopwatch;
 
 /// The answer of `--json`.
 pub const SCHEMA: Schema =
@@ -114,12 +115,37 @@ pub struct Printer<'a> {
     /// Who shows how far the check is.
     progress: &'a dyn Progress,
     standing: Standing,
+    /// The pass that runs, where each is to be timed.
+    timed: Option<(u8, Stopwatch)>,
 }
 
 impl<'a> Printer<'a> {
     /// Nothing told yet.
     pub fn new(device: &'a str, policy: Policy, json: bool, progress: &'a dyn Progress) -> Self {
-        Self { device, policy, json, findings: Vec::new(), progress, standing: Standing::default() }
+        Self { device, policy, json, findings: Vec::new(), progress, standing: Standing::default(), timed: None }
+    }
+
+    /// Answers that stand from the start.
+    #[must_use]
+    pub fn with_standing(mut self, standing: Standing) -> Self {
+        self.standing = standing;
+        self
+    }
+
+    /// Has each pass timed.
+    pub fn time_passes(&mut self) {
+        self.timed = Some((0, Stopwatch::start()));
+    }
+
+    /// The timed pass is over, and another begins.
+    pub fn end_pass(&mut self, next: u8) {
+        if let Some((number, watch)) = &self.timed {
+            if *number > 0 {
+                self.progress.clear();
+                say(&watch.lines(&format!("Pass {number}: ")));
+            }
+            self.timed = Some((next, Stopwatch::start()));
+        }
     }
 
     /// The line of a finding, without what is done about it.
@@ -171,7 +197,7 @@ impl Judge for Printer<'_> {
             Some(_) => self.policy.answer(finding, &self.standing),
         };
         // What cannot be repaired ends an unattended run just as what may not be.
-        let unattended = self.policy == Policy::Preen && verdict.grade > Grade::Preen;
+        let unattended = self.policy == Policy::Preen && !self.standing.is_safe(&verdict);
         // What makes a check impossible makes repairs dangerous.
         let fatal = self.policy != Policy::No && verdict.grade == Grade::Fatal;
         let answer = if unattended || fatal { policy::Answer::GiveUp } else { answer };
@@ -217,6 +243,7 @@ impl Judge for Printer<'_> {
     }
 
     fn pass(&mut self, number: u8) {
+        self.end_pass(number);
         if self.policy == Policy::Preen || self.json {
             return;
         }
@@ -248,26 +275,61 @@ pub fn last_line(device: &str, summary: &Summary) -> String {
     )
 }
 
-/// What `-v` adds.
-pub fn verbose_lines(summary: &Summary) -> String {
+/// A part of a whole as a percentage with so many digits behind the point, at most 100.
+fn percent(part: u64, whole: u64, digits: u32) -> String {
+    let scale = 10u64.saturating_pow(digits);
+    let share = u128::from(part).saturating_mul(100).saturating_mul(scale.into());
+    let share = share.saturating_add(u128::from(whole / 2)).checked_div(whole.into()).unwrap_or(0);
+    let share = u64::try_from(share).unwrap_or(u64::MAX);
+    let width = usize::try_from(digits).unwrap_or(0);
+    let (before, behind) = (share.checked_div(scale).unwrap_or(0), share.checked_rem(scale).unwrap_or(0));
+    format!("{before}.{behind:0width$}%")
+}
+
+/// What `-v` prints in the place of the last line.
+pub fn verbose_lines(summary: &Summary, bad_blocks: u64) -> String {
     let files = &summary.files;
     let mut text = String::from("\n");
+    let share = |part: u64| percent(part, summary.inodes_used, 1);
+    let fragmented = files.fragmented.saturating_sub(files.fragmented_directories);
+    let of = |part: u64, whole: u64| format!("used ({}, out of {whole})", percent(part, whole, 2));
+    let specials = [files.character_devices, files.block_devices, files.fifos, files.symlinks, files.sockets];
+    let all = specials.iter().fold(files.regular.saturating_add(files.directories), |sum, count| {
+        sum.saturating_add(*count)
+    });
     let rows = [
-        (summary.inodes_used, "inodes used"),
-        (files.fragmented.saturating_sub(files.fragmented_directories), "non-contiguous files"),
-        (files.fragmented_directories, "non-contiguous directories"),
-        (summary.blocks_used, "blocks used"),
-        (files.regular, "regular files"),
-        (files.directories, "directories"),
-        (files.character_devices, "character device files"),
-        (files.block_devices, "block device files"),
-        (files.fifos, "fifos"),
-        (files.symlinks, "symbolic links"),
-        (files.fast_symlinks, "fast symbolic links"),
-        (files.sockets, "sockets"),
+        (summary.inodes_used, format!("inodes {}", of(summary.inodes_used, summary.inodes_total))),
+        (fragmented, format!("non-contiguous files ({})", share(fragmented))),
+        (files.fragmented_directories, {
+            format!("non-contiguous directories ({})", share(files.fragmented_directories))
+        }),
+        (summary.blocks_used, format!("blocks {}", of(summary.blocks_used, summary.blocks_total))),
+        (bad_blocks, "bad blocks\n".to_owned()),
+        (files.regular, "regular files".to_owned()),
+        (files.directories, "directories".to_owned()),
+        (files.character_devices, "character device files".to_owned()),
+        (files.block_devices, "block device files".to_owned()),
+        (files.fifos, "fifos".to_owned()),
+        (files.symlinks, format!("symbolic links ({} fast symbolic links)", files.fast_symlinks)),
+        (files.sockets, "sockets".to_owned()),
     ];
     for (count, what) in rows {
         let _ = writeln!(text, "{count:>12} {what}");
     }
+    let _ = write!(text, "------------\n{all:>12} files");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded_and_never_divide_by_nothing() {
+        assert_eq!(percent(11, 4096, 2), "0.27%");
+        assert_eq!(percent(2325, 16384, 2), "14.19%");
+        assert_eq!(percent(0, 0, 1), "0.0%");
+        assert_eq!(percent(7, 7, 1), "100.0%");
+        assert_eq!(percent(1, 100, 1), "1.0%");
+    }
 }
