@@ -112,10 +112,12 @@ impl Visitor for Breaks<'_> {
 /// Every place where a file or directory of a sound filesystem is not in one piece, in order of inodes.
 pub fn fragments(opened: &Opened, knowledge: &Knowledge, tell: &mut dyn FnMut(Break)) -> Result<()> {
     let view = View { source: &opened.source, layout: opened.source.layout() };
-    let first = view.layout.geometry.first_inode();
     for (at, state) in (0u64..).zip(&knowledge.states) {
         let Some(number) = u32::try_from(at.saturating_add(1)).ok().and_then(InodeNumber::new) else { break };
-        if state & known::USED == 0 || (number.get() < first && number != InodeNumber::ROOT) {
+        // These two are lists of blocks, not files.
+        if state & (known::USED | known::HIDDEN) == 0
+            || [InodeNumber::BAD_BLOCKS, InodeNumber::RESIZE].contains(&number)
+        {
             continue;
         }
         let file = inode::read_unverified(&opened.source.overlay, number)?;

@@ -6,6 +6,7 @@
 //! | [`repair`] | what a repair would do |
 //! | [`repairs`] | doing it: the driver, and an applier for each area |
 //! | [`opening`] | from a store to a superblock that can be used, and a journal replayed in memory |
+//! | [`search`] | `--find-super`: a list of them, and the rebuilt filesystem on its way to a check |
 //! | [`lost`] | all superblocks of a device, and a filesystem rebuilt from them |
 //! | [`source`] | the blocks of the image as the check sees them |
 //! | [`checks`] | the five passes, one file per subject |
@@ -14,6 +15,8 @@
 //! | [`writing`] | recovering the journal, committing a repair |
 //! | [`options`], [`request`], [`config`] | the program's command line, what it asks for, and `e2fsck.conf` |
 //! | [`due`], [`root`], [`signals`], [`timing`] | when a check may be left out; the mounted root; signals; time and memory |
+//! | [`bad_blocks`] | finding bad blocks, and the list of them |
+//! | [`names`] | paths of files, and what a repair did to them |
 //! | [`after`] | after a clean check: free blocks given back, fragments told |
 //! | [`report`], [`run`](mod@run) | the program's words, and all of it in order |
 //!
@@ -36,12 +39,14 @@
 )]
 
 pub mod after;
+pub mod bad_blocks;
 pub mod check;
 pub mod checks;
 pub mod config;
 pub mod due;
 pub mod finding;
 pub mod lost;
+pub mod names;
 pub mod opening;
 pub mod options;
 pub mod policy;
@@ -51,6 +56,7 @@ pub mod report;
 pub mod request;
 pub mod root;
 pub mod run;
+pub mod search;
 pub mod signals;
 pub mod source;
 pub mod timing;

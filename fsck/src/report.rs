@@ -9,9 +9,11 @@ use ext4kit_cli::progress::{Progress, Step};
 use serde::Serialize;
 
 use crate::check::Summary;
-use crate::finding::{Finding, Grade};
+use crate::finding::{Class, Finding, Grade};
+use crate::names::Before;
 use crate::policy::{self, Policy, Standing};
 use crate::repair::Repair;
+use crate::repairs::fields::inode_of;
 use crate::repairs::{Decision, Judge, Repaired};
 use crate::timing::Stopwatch;
 
@@ -37,17 +39,23 @@ pub struct FindingObject {
     pub grade: Grade,
     /// The structure that is wrong.
     pub place: String,
+    /// A path of the file that it is about, as it was before any repair, where there is one.
+    pub path: Option<String>,
     /// What is wrong with it.
     pub text: String,
     /// What would put it right.
     pub repair: Option<String>,
+    /// What that would cost.
+    pub class: Option<Class>,
 }
 
 impl FindingObject {
     /// A finding as data.
-    pub fn new(finding: &Finding) -> Self {
+    pub fn new(finding: &Finding, path: Option<String>) -> Self {
         let verdict = finding.verdict();
         Self {
+            path,
+            class: verdict.class(),
             code: verdict.code,
             grade: verdict.grade,
             place: finding.place.to_string(),
@@ -115,6 +123,10 @@ pub struct Printer<'a> {
     /// Who shows how far the check is.
     progress: &'a dyn Progress,
     standing: Standing,
+    /// The files as they were before any repair.
+    before: Option<&'a Before>,
+    /// What was repaired at the cost of data.
+    pub losses: Vec<Finding>,
     /// The pass that runs, where each is to be timed.
     timed: Option<(u8, Stopwatch)>,
 }
@@ -122,14 +134,31 @@ pub struct Printer<'a> {
 impl<'a> Printer<'a> {
     /// Nothing told yet.
     pub fn new(device: &'a str, policy: Policy, json: bool, progress: &'a dyn Progress) -> Self {
-        Self { device, policy, json, findings: Vec::new(), progress, standing: Standing::default(), timed: None }
+        Self {
+            device,
+            policy,
+            json,
+            findings: Vec::new(),
+            progress,
+            standing: Standing::default(),
+            before: None,
+            losses: Vec::new(),
+            timed: None,
+        }
     }
 
-    /// Answers that stand from the start.
+    /// Answers that stand from the start, and the files as they are.
     #[must_use]
-    pub fn with_standing(mut self, standing: Standing) -> Self {
+    pub fn with(mut self, standing: Standing, before: &'a Before) -> Self {
         self.standing = standing;
+        self.before = Some(before);
         self
+    }
+
+    /// A path of the file that a finding is about. The root is not worth telling.
+    fn path(&self, finding: &Finding) -> Option<String> {
+        let path = self.before?.path(inode_of(&finding.place).ok()?)?;
+        (path != "/").then_some(path)
     }
 
     /// Has each pass timed.
@@ -152,7 +181,8 @@ impl<'a> Printer<'a> {
     fn line(&self, finding: &Finding) -> String {
         let start = if self.policy == Policy::Preen { format!("{}: ", self.device) } else { String::new() };
         let verdict = finding.verdict();
-        OneLine(&format!("{start}{}: {} [{}]", finding.place, verdict.text, verdict.code)).to_string()
+        let path = self.path(finding).map(|path| format!(" ({path})")).unwrap_or_default();
+        OneLine(&format!("{start}{}{path}: {} [{}]", finding.place, verdict.text, verdict.code)).to_string()
     }
 
     /// Asks about a repair until there is an answer. The end of the input ends the check.
@@ -184,13 +214,9 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Prints a line. Where nobody reads any more, the exit code still tells.
-pub fn say(line: &str) {
-    let _ = writeln!(io::stdout().lock(), "{line}");
-}
-
-impl Judge for Printer<'_> {
-    fn judge(&mut self, finding: &Finding) -> Decision {
+impl Printer<'_> {
+    /// Tells a finding, and says what is to be done about it.
+    fn decide(&mut self, finding: &Finding) -> Decision {
         let verdict = finding.verdict();
         let answer = match &verdict.repair {
             None => policy::Answer::No,
@@ -202,7 +228,8 @@ impl Judge for Printer<'_> {
         let fatal = self.policy != Policy::No && verdict.grade == Grade::Fatal;
         let answer = if unattended || fatal { policy::Answer::GiveUp } else { answer };
         if self.json {
-            self.findings.push(FindingObject::new(finding));
+            let path = self.path(finding);
+            self.findings.push(FindingObject::new(finding, path));
             return match answer {
                 policy::Answer::Yes => Decision::Repair,
                 policy::Answer::No | policy::Answer::Ask => Decision::Leave,
@@ -211,8 +238,9 @@ impl Judge for Printer<'_> {
         }
         self.progress.clear();
         let line = self.line(finding);
+        let cost = if verdict.class() == Some(Class::LosesData) { "; loses data" } else { "" };
         let done = |word: &str| match (&verdict.repair, verdict.grade.is_error()) {
-            (Some(repair), true) => format!("{line} ({repair}? {word})"),
+            (Some(repair), true) => format!("{line} ({repair}? {word}{cost})"),
             _ => line.clone(),
         };
         match answer {
@@ -240,6 +268,21 @@ impl Judge for Printer<'_> {
                 }
             }
         }
+    }
+}
+
+/// Prints a line. Where nobody reads any more, the exit code still tells.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+impl Judge for Printer<'_> {
+    fn judge(&mut self, finding: &Finding) -> Decision {
+        let decision = self.decide(finding);
+        if decision == Decision::Repair && finding.verdict().class() == Some(Class::LosesData) {
+            self.losses.push(finding.clone());
+        }
+        decision
     }
 
     fn pass(&mut self, number: u8) {
@@ -286,6 +329,16 @@ fn percent(part: u64, whole: u64, digits: u32) -> String {
     format!("{before}.{behind:0width$}%")
 }
 
+/// A word in the number that fits; one that ends in `director` is short of its last letters.
+fn counted(count: u64, word: &str) -> String {
+    match (word.strip_suffix("director"), count) {
+        (Some(before), 1) => format!("{before}directory"),
+        (Some(before), _) => format!("{before}directories"),
+        (None, 1) => word.to_owned(),
+        (None, _) => format!("{word}s"),
+    }
+}
+
 /// What `-v` prints in the place of the last line.
 pub fn verbose_lines(summary: &Summary, bad_blocks: u64) -> String {
     let files = &summary.files;
@@ -298,25 +351,29 @@ pub fn verbose_lines(summary: &Summary, bad_blocks: u64) -> String {
         sum.saturating_add(*count)
     });
     let rows = [
-        (summary.inodes_used, format!("inodes {}", of(summary.inodes_used, summary.inodes_total))),
-        (fragmented, format!("non-contiguous files ({})", share(fragmented))),
-        (files.fragmented_directories, {
-            format!("non-contiguous directories ({})", share(files.fragmented_directories))
+        (summary.inodes_used, "inode", format!(" {}", of(summary.inodes_used, summary.inodes_total))),
+        (fragmented, "non-contiguous file", format!(" ({})", share(fragmented))),
+        (
+            files.fragmented_directories,
+            "non-contiguous director",
+            format!(" ({})", share(files.fragmented_directories)),
+        ),
+        (summary.blocks_used, "block", format!(" {}", of(summary.blocks_used, summary.blocks_total))),
+        (bad_blocks, "bad block", "\n".to_owned()),
+        (files.regular, "regular file", String::new()),
+        (files.directories, "director", String::new()),
+        (files.character_devices, "character device file", String::new()),
+        (files.block_devices, "block device file", String::new()),
+        (files.fifos, "fifo", String::new()),
+        (files.symlinks, "symbolic link", {
+            format!(" ({} {})", files.fast_symlinks, counted(files.fast_symlinks, "fast symbolic link"))
         }),
-        (summary.blocks_used, format!("blocks {}", of(summary.blocks_used, summary.blocks_total))),
-        (bad_blocks, "bad blocks\n".to_owned()),
-        (files.regular, "regular files".to_owned()),
-        (files.directories, "directories".to_owned()),
-        (files.character_devices, "character device files".to_owned()),
-        (files.block_devices, "block device files".to_owned()),
-        (files.fifos, "fifos".to_owned()),
-        (files.symlinks, format!("symbolic links ({} fast symbolic links)", files.fast_symlinks)),
-        (files.sockets, "sockets".to_owned()),
+        (files.sockets, "socket", String::new()),
     ];
-    for (count, what) in rows {
-        let _ = writeln!(text, "{count:>12} {what}");
+    for (count, what, behind) in rows {
+        let _ = writeln!(text, "{count:>12} {}{behind}", counted(count, what));
     }
-    let _ = write!(text, "------------\n{all:>12} files");
+    let _ = write!(text, "------------\n{all:>12} {}", counted(all, "file"));
     text
 }
 

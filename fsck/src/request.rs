@@ -10,12 +10,14 @@ use ext4kit_cli::time;
 use ext4kit_format::BlockNumber;
 use ext4kit_format::store::{Access, Store};
 
+use crate::bad_blocks::Trial;
 use crate::check;
 use crate::config::Config;
 use crate::due::Clock;
-use crate::options::Options;
+use crate::options::{FindSuper, Options};
 use crate::policy::{Policy, Standing};
 use crate::repairs::jobs::Jobs;
+use crate::search;
 
 /// What is asked for besides a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,10 @@ pub struct Wishes {
     pub discard: bool,
     /// Every place where a file is not in one piece is told.
     pub fragments: bool,
+    /// All blocks are tried, and those that fail come into the list of bad blocks.
+    pub trial: Option<Trial>,
+    /// Whether the list of bad blocks keeps what it has.
+    pub keep_bad_blocks: bool,
 }
 
 /// A whole call of the program.
@@ -76,24 +82,36 @@ impl Request {
 
 /// Refuses what contradicts itself.
 fn check_options(options: &Options) -> Result<(), Failure> {
+    search::check_options(options)?;
     let answers = [options.preen, options.no, options.yes].into_iter().filter(|given| *given).count();
     if answers > 1 {
         return Err(Failure::usage("", "only one of -p (or -a), -n and -y may be given"));
     }
-    let unbuilt = [
-        ("-c", options.bad_blocks > 0, "looking for bad blocks"),
-        ("-l", options.add_bad_blocks.is_some(), "changing the list of bad blocks"),
-        ("-L", options.set_bad_blocks.is_some(), "changing the list of bad blocks"),
+    let lists = [
+        ("-c", options.bad_blocks > 0),
+        ("-l", options.add_bad_blocks.is_some()),
+        ("-L", options.set_bad_blocks.is_some()),
     ];
-    if let Some((option, _, what)) = unbuilt.into_iter().find(|(_, given, _)| *given) {
-        return Err(Failure::usage(option, format!("{what} is not built yet")));
+    if let Some((option, _)) = lists.into_iter().find(|(_, given)| *given && options.no) {
+        return Err(Failure::usage(option, "the list of bad blocks cannot be changed with -n"));
+    }
+    if options.add_bad_blocks.is_some() && options.set_bad_blocks.is_some() {
+        return Err(Failure::usage("-L", "only one of -l and -L may be given"));
     }
     Ok(())
 }
 
 fn wishes(options: &Options) -> Result<Wishes, Failure> {
     let jobs = Jobs { pack_directories: options.rebuild_directories, ..Jobs::default() };
-    let mut wishes = Wishes { jobs, ..Wishes::default() };
+    let trial = match options.bad_blocks {
+        0 => None,
+        1 => Some(Trial::Read),
+        _ => Some(Trial::Rewrite),
+    };
+    // Without -k a search begins a new list, as a file of -L does.
+    let begins = options.set_bad_blocks.is_some() || trial.is_some() && options.add_bad_blocks.is_none();
+    let keep_bad_blocks = options.keep_bad_blocks || !begins;
+    let mut wishes = Wishes { jobs, trial, keep_bad_blocks, ..Wishes::default() };
     // e2fsck reads this variable as well.
     let mut fixes_only = std::env::var_os("E2FSCK_FIXES_ONLY").is_some();
     for option in options.extended.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty())
@@ -191,6 +209,8 @@ fn policy(options: &Options) -> Result<Policy, Failure> {
         None if options.no => Policy::No,
         None if options.preen => Policy::Preen,
         None if options.yes => Policy::Yes,
+        // A list asks nothing and writes nothing.
+        None if options.find_super == Some(FindSuper::List) => Policy::No,
         None if !options.json && (forced || is_terminal()) => Policy::Ask,
         None => {
             let text = "somebody has to be asked, but this is no terminal; give -p, -n, -y or --policy";

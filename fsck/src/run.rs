@@ -1,5 +1,6 @@
 //! All of it in order: options, device, the rule of when a check may be left out, the check, the last lines.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use ext4kit_cli::device::{Device, DeviceName};
 use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
-use ext4kit_cli::progress::{self, Completion, FSCK_PASS_ENDS, Progress, Silent, Switch};
+use ext4kit_cli::progress::{self, Completion, FSCK_PASS_ENDS, Progress, Silent, Step, Switch};
 use ext4kit_cli::{arguments, report as output};
 use ext4kit_format::disk::superblock::state;
 use ext4kit_format::store::Access;
@@ -17,14 +18,18 @@ use ext4kit_format::tree::{inode, map};
 use ext4kit_format::{InodeNumber, LogicalBlock, commit};
 
 use crate::after;
+use crate::bad_blocks::{self, Change};
 use crate::due::{open, reason_to_check};
 use crate::opening::{self, Opened};
-use crate::options::Options;
+use crate::lost::Report;
+use crate::names::{self, Before, Changed, Names};
+use crate::options::{FindSuper, Options};
 use crate::policy::Policy;
 use crate::repairs::{self, Repaired};
 use crate::report::{Answer, Printer, SCHEMA, last_line, say, verbose_lines};
 use crate::request::Request;
 use crate::root::is_read_only_root;
+use crate::search;
 use crate::signals::Watch;
 use crate::timing::Stopwatch;
 use crate::writing::{self, Recovery};
@@ -60,7 +65,8 @@ fn examine_device(mut options: Options) -> Result<FsckExit, Failure> {
         let _ = writeln!(io::stderr(), "{PROGRAM}: e2fsck.conf: {what} has no effect here");
     }
     let Some(typed) = &options.device else { return Err(Failure::usage("", "no device was named")) };
-    let access = if request.policy == Policy::No { Access::ReadOnly } else { Access::ReadWrite };
+    let list = options.find_super == Some(FindSuper::List);
+    let access = if request.policy == Policy::No || list { Access::ReadOnly } else { Access::ReadWrite };
     let watch = Stopwatch::start();
     let name = DeviceName::parse(typed)?;
     let is_root = access == Access::ReadWrite && is_read_only_root(&name.path);
@@ -72,12 +78,40 @@ fn examine_device(mut options: Options) -> Result<FsckExit, Failure> {
     }
     let (progress, switch) = show_progress(&options, request.policy, &name)?;
     let signals = watch_signals(&options, &request, (&device, Arc::clone(&progress), switch))?;
+    let device = match options.find_super {
+        None => device,
+        Some(FindSuper::List) => {
+            let report = search::scan(&device, progress.as_ref())?;
+            list_superblocks(&options, &report)?;
+            return Ok(FsckExit::empty());
+        }
+        Some(FindSuper::Rebuild) => {
+            let report = search::scan(&device, progress.as_ref())?;
+            signals.begin_writing();
+            let device = search::rebuild(&options, &device, &report)?;
+            if signals.end_writing() {
+                say_cancelled(&name, options.json);
+                return Ok(FsckExit::CANCELLED | FsckExit::CORRECTED);
+            }
+            options.force = true;
+            device
+        }
+    };
     let run = Run { options: &options, request: &request, device: &device, name, progress, signals, is_root };
     let exit = run.all()?;
     if options.timing > 0 && !options.json {
         say(&watch.lines(""));
     }
     Ok(exit)
+}
+
+fn list_superblocks(options: &Options, report: &Report) -> Result<(), Failure> {
+    if options.json {
+        return output::json(SCHEMA, report)
+            .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()));
+    }
+    say(search::list(report).trim_end());
+    Ok(())
 }
 
 /// Who shows how far the check is, and what turns it on and off.
@@ -161,7 +195,9 @@ impl Run<'_> {
         if request.wishes.journal_only && !options.force {
             return Ok(FsckExit::empty());
         }
-        let forced = options.force || request.wishes.jobs.unshare;
+        let lists = options.add_bad_blocks.is_some() || options.set_bad_blocks.is_some();
+        let forced =
+            options.force || request.wishes.jobs.unshare || request.wishes.trial.is_some() || lists;
         if !forced && request.settings.superblock.is_none() {
             match reason_to_check(device, request.clock) {
                 None => return Ok(skipped(options, device, name)),
@@ -199,8 +235,9 @@ impl Run<'_> {
     fn check(&self, recovered: bool, redo_log: &Path) -> Result<FsckExit, Failure> {
         let Self { options, request, device, name, .. } = self;
         let writes = self.writes();
+        let before = Before::new(Arc::clone(&device.store), request.settings.clone());
         let mut printer = Printer::new(name, request.policy, options.json, self.progress.as_ref())
-            .with_standing(request.standing());
+            .with(request.standing(), &before);
         if options.timing > 1 && !options.json {
             printer.time_passes();
         }
@@ -210,10 +247,23 @@ impl Run<'_> {
             .map_err(|error| self.failed(&error))?;
         let in_memory = opened.replayed;
         opened.replayed |= recovered;
+        self.list_bad_blocks(&mut opened)?;
         let outcome = repairs::repair(&mut opened, request.seconds(), request.wishes.jobs, &mut printer);
         self.progress.clear();
         let outcome = outcome.map_err(|error| self.failed(&error))?;
         printer.end_pass(0);
+        for (inode, block) in &outcome.unreadable {
+            let path = before.path(*inode).unwrap_or_else(|| format!("inode {inode}"));
+            self.note(&format!("{path}: bad block {block} could not be read, zeros are in its place"));
+        }
+        if let Some(path) = &options.report {
+            let changes = if outcome.stopped {
+                Vec::new()
+            } else {
+                names::changes(before.names(), &Names::read(&opened.source), &printer.losses)
+            };
+            write_report(Path::new(path), &changes)?;
+        }
         let mut cancelled = false;
         if writes && !outcome.stopped {
             self.signals.begin_writing();
@@ -226,6 +276,8 @@ impl Run<'_> {
         self.afterwards(&opened, &outcome)?;
         let written = writes && !outcome.stopped && (outcome.repaired > 0 || outcome.changed > 0);
         let mut exit = exit_of(request.policy, &outcome);
+        let rebuilt = options.find_super == Some(FindSuper::Rebuild);
+        exit.set(FsckExit::CORRECTED, exit.contains(FsckExit::CORRECTED) || rebuilt);
         exit.set(FsckExit::REBOOT, written && self.is_root);
         exit.set(FsckExit::CANCELLED, cancelled);
         if options.json {
@@ -236,6 +288,34 @@ impl Run<'_> {
         }
         self.last_lines(&opened, &outcome, exit);
         Ok(exit)
+    }
+
+    /// Brings bad blocks into the list, where that is asked for.
+    fn list_bad_blocks(&self, opened: &mut Opened) -> Result<(), Failure> {
+        let Self { options, request, device, .. } = self;
+        let mut change = Change { add: BTreeSet::new(), keep: request.wishes.keep_bad_blocks };
+        let files = [&options.add_bad_blocks, &options.set_bad_blocks];
+        for path in files.into_iter().flatten() {
+            change.add.extend(bad_blocks::read_file(Path::new(path))?);
+        }
+        if let Some(trial) = request.wishes.trial {
+            let geometry = opened.source.layout().geometry.clone();
+            let found = bad_blocks::find(device.store.as_ref(), &geometry, trial, &mut |current, maximum| {
+                self.progress.update(Step { pass: 1, current, maximum });
+            });
+            self.progress.clear();
+            let found = found.map_err(|error| self.failed(&error))?;
+            self.note(&format!("{} bad blocks were found", found.len()));
+            change.add.extend(found);
+        } else if files.iter().all(|path| path.is_none()) {
+            return Ok(());
+        }
+        let listed = bad_blocks::change(opened, &change, request.seconds());
+        let listed = listed.map_err(|error| self.failed(&error))?;
+        for block in listed.in_metadata {
+            self.note(&format!("block {block} holds the filesystem's own metadata, and is not listed as bad"));
+        }
+        Ok(())
     }
 
     /// What is done with a filesystem that has nothing wrong any more.
@@ -312,6 +392,13 @@ impl Run<'_> {
         };
         commit(opened).map_err(|error| self.failed(&error))
     }
+}
+
+/// Writes what became of files, before anything else is written: a repair that cannot be told is not made.
+fn write_report(path: &Path, changes: &[Changed]) -> Result<(), Failure> {
+    let write = |file| names::write_lines(changes, &mut io::BufWriter::new(file));
+    let written = std::fs::File::create(path).and_then(write);
+    written.map_err(|error| Failure::new(FailureKind::Io, path.display().to_string(), error.to_string()))
 }
 
 /// How many blocks the list of bad blocks has.
