@@ -38,8 +38,8 @@ pub fn discard(opened: &Opened, knowledge: &Knowledge) -> Result<Option<u64>> {
     let last = geometry.blocks_count() >> bits;
     let mut from = geometry.first_data_block().0 >> bits;
     let mut told = 0u64;
-    while let Some(start) = used.next_absent(from, last) {
-        let end = used.next(start).unwrap_or(last).min(last);
+    while let Some(start) = used.next_absent(from..last) {
+        let end = used.next(start..last).unwrap_or(last);
         let length = end.saturating_sub(start);
         let bytes = (length << bits) << geometry.block_bits();
         let at = BlockNumber(start << bits);

@@ -76,19 +76,18 @@ pub fn find(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<BTreeSet<BlockNumber>> {
     store.drop_cache().map_err(Error::io(Place::Block(BlockNumber(0))))?;
-    let block = u64::from(geometry.block_size());
     let total = geometry.blocks_count();
     let most = (CHUNK >> geometry.block_bits()).max(1);
     let mut bad = BTreeSet::new();
     let mut at = 0;
     while at < total {
         let count = most.min(total.saturating_sub(at));
-        let whole = (at << geometry.block_bits(), count << geometry.block_bits());
-        if !works(store, whole, trial) {
+        if let Some(differing) = differing(store, (at, count), (geometry, trial)) {
+            bad.extend(differing);
+        } else {
             for one in at..at.saturating_add(count) {
-                if !works(store, (one << geometry.block_bits(), block), trial) {
-                    bad.insert(BlockNumber(one));
-                }
+                let failed = differing_one(store, one, (geometry, trial));
+                bad.extend(failed.then_some(BlockNumber(one)));
             }
         }
         at = at.saturating_add(count);
@@ -97,13 +96,21 @@ pub fn find(
     Ok(bad)
 }
 
-fn works(store: &dyn Store, (offset, length): (u64, u64), trial: Trial) -> bool {
-    let mut bytes = vec![0; index64(length)];
-    if store.read_at(offset, &mut bytes).is_err() {
-        return false;
-    }
+fn differing_one(store: &dyn Store, block: u64, how: (&Geometry, Trial)) -> bool {
+    differing(store, (block, 1), how).is_none_or(|blocks| !blocks.is_empty())
+}
+
+/// The blocks of a run that did not keep what was written; `None` if any of them could not be read or written.
+fn differing(
+    store: &dyn Store,
+    (start, count): (u64, u64),
+    (geometry, trial): (&Geometry, Trial),
+) -> Option<Vec<BlockNumber>> {
+    let offset = start << geometry.block_bits();
+    let mut bytes = vec![0; index64(count << geometry.block_bits())];
+    store.read_at(offset, &mut bytes).ok()?;
     if trial == Trial::Read {
-        return true;
+        return Some(Vec::new());
     }
     let mut again = vec![0; bytes.len()];
     let written = store
@@ -111,7 +118,10 @@ fn works(store: &dyn Store, (offset, length): (u64, u64), trial: Trial) -> bool 
         .and_then(|()| store.flush())
         .and_then(|()| store.drop_cache())
         .and_then(|()| store.read_at(offset, &mut again));
-    written.is_ok() && bytes == again
+    written.ok()?;
+    let length = geometry.block_length();
+    let pairs = (start..).zip(bytes.chunks(length).zip(again.chunks(length)));
+    Some(pairs.filter(|(_, (old, new))| old != new).map(|(block, _)| BlockNumber(block)).collect())
 }
 
 /// Writes the list anew, in the opened overlay alone.

@@ -30,11 +30,14 @@ pub struct Options {
     pub journal: Option<Arc<dyn Store>>,
     /// Whether a journal that waits is replayed in memory first.
     pub replay: bool,
+    /// How many threads to use; `None` for as many as the machine has and the filesystem calls for. The findings do not
+    /// depend on it.
+    pub threads: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { superblock: None, block_size: None, backups: true, journal: None, replay: true }
+        Self { superblock: None, block_size: None, backups: true, journal: None, replay: true, threads: None }
     }
 }
 
@@ -84,6 +87,27 @@ pub struct FileCounts {
     pub fragmented: u64,
     /// Directories among them.
     pub fragmented_directories: u64,
+}
+
+impl FileCounts {
+    /// Adds the files of another part.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.regular, other.regular),
+            (&mut self.directories, other.directories),
+            (&mut self.character_devices, other.character_devices),
+            (&mut self.block_devices, other.block_devices),
+            (&mut self.fifos, other.fifos),
+            (&mut self.symlinks, other.symlinks),
+            (&mut self.fast_symlinks, other.fast_symlinks),
+            (&mut self.sockets, other.sockets),
+            (&mut self.fragmented, other.fragmented),
+            (&mut self.fragmented_directories, other.fragmented_directories),
+        ];
+        for (sum, more) in pairs {
+            *sum = sum.saturating_add(more);
+        }
+    }
 }
 
 /// Whoever follows a check.
@@ -143,12 +167,12 @@ pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn O
     let too_large = early.iter().any(|finding| {
         matches!(finding.problem, Problem::Superblock(SuperblockProblem::LargerThanDevice { .. }))
     });
-    let mut context = Context::new(&opened, observer);
+    let mut context = Context::new(&opened, options.threads, observer);
     for finding in early {
         context.report(finding);
     }
     if too_large && opened.source.store().size() < 1 << 16 {
-        context.summary.stopped = true;
+        context.ledger.summary.stopped = true;
         return Ok(context.finish());
     }
     passes(&mut context);
@@ -157,7 +181,7 @@ pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn O
 
 /// Checks an opened filesystem once, until the observer stops it; gives what was learnt for the repairs to work with.
 pub fn round(opened: &Opened, observer: &mut dyn Observer) -> (Summary, Knowledge) {
-    let mut context = Context::new(opened, observer);
+    let mut context = Context::new(opened, None, observer);
     passes(&mut context);
     context.part()
 }

@@ -83,6 +83,9 @@ pub struct Options {
     /// Write an undo file
     #[arg(short = 'z', value_name = "FILE")]
     pub undo: Option<OsString>,
+    /// How many threads to use; all that the machine has where not given
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
     /// What to repair: safe, no-data-loss or all
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,

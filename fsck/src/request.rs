@@ -183,6 +183,7 @@ fn check_settings(options: &Options) -> Result<check::Options, Failure> {
         backups: !options.preen && superblock.is_none(),
         journal: external_journal(options)?,
         replay: true,
+        threads: options.threads,
     })
 }
 

@@ -3,12 +3,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use ext4kit_format::bytes::span;
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::layout::Layout;
-use ext4kit_format::num::index64;
+use ext4kit_format::num::{index64, wide};
 use ext4kit_format::store::Store;
 use ext4kit_format::txn::{Block, BlockKind, Overlay, OverlayOptions, Transaction};
-use ext4kit_format::{BlockNumber, Place};
+use ext4kit_format::{BlockNumber, BlockRun, Place};
 
 /// A block's bytes: where the store is mapped, without a copy.
 pub enum Bytes<'a> {
@@ -69,9 +70,41 @@ impl Source {
         self.overlay.layout()
     }
 
+    /// Reads blocks that follow each other into a buffer. From a mapped store as well: a table is read from end to end,
+    /// which the system is better told by reads than by faults.
+    pub fn read_blocks<'b>(&self, run: BlockRun, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+        let changed = !self.unchanged && run.iter().any(|block| self.overlay.is_changed(block));
+        let geometry = &self.layout().geometry;
+        let outside = || Error::Invalid(format!("blocks from {} lie outside the filesystem", run.start));
+        let offset = geometry.byte_offset(run.start).ok_or_else(outside)?;
+        let length = geometry.block_length().checked_mul(index64(run.length)).ok_or_else(outside)?;
+        buffer.resize(length, 0);
+        self.store.read_at(offset, buffer).map_err(Error::io(Place::Block(run.start)))?;
+        if changed {
+            for (block, bytes) in run.iter().zip(buffer.chunks_exact_mut(geometry.block_length())) {
+                if self.overlay.is_changed(block) {
+                    bytes.copy_from_slice(&self.overlay.read(block, BlockKind::Plain)?);
+                }
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// Fills a buffer from a place in a block: for records that are far apart, which would each cost a mapped page and more.
+    pub fn read_record(&self, at: BlockNumber, offset: usize, buffer: &mut [u8]) -> Result<()> {
+        let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
+        if !self.unchanged && self.overlay.is_changed(at) {
+            let block = self.overlay.read(at, BlockKind::Plain)?;
+            buffer.copy_from_slice(span(&block, offset, buffer.len()).ok_or_else(outside)?);
+            return Ok(());
+        }
+        let start = self.layout().geometry.byte_offset(at).ok_or_else(outside)?.saturating_add(wide(offset));
+        self.store.read_at(start, buffer).map_err(Error::io(Place::Block(at)))
+    }
+
     /// A block's bytes, no checksum looked at.
     pub fn block(&self, at: BlockNumber) -> Result<Bytes<'_>> {
-        if !self.unchanged {
+        if !self.unchanged && self.overlay.is_changed(at) {
             return self.overlay.read(at, BlockKind::Plain).map(Bytes::Changed);
         }
         let geometry = &self.layout().geometry;
@@ -79,8 +112,7 @@ impl Source {
         let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
         let offset = geometry.byte_offset(at).ok_or_else(outside)?;
         if let Some(memory) = self.store.as_memory() {
-            let start = index64(offset);
-            if let Some(bytes) = start.checked_add(length).and_then(|end| memory.get(start..end)) {
+            if let Some(bytes) = span(memory, index64(offset), length) {
                 return Ok(Bytes::Mapped(bytes));
             }
         }

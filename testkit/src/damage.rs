@@ -86,13 +86,18 @@ impl Damage {
     }
 
     /// Puts the checksums right and gives the damaged image.
-    pub fn finish(mut self) -> MemoryStore {
-        for at in done("sealing", self.overlay.seal()) {
-            let change = done("sealing", self.overlay.change(at)).expect("a sealed block was changed");
+    pub fn finish(self) -> MemoryStore {
+        done("sealing", self.try_finish())
+    }
+
+    /// The same for damage that may leave no place for a checksum.
+    pub fn try_finish(mut self) -> Result<MemoryStore> {
+        for at in self.overlay.seal()? {
+            let change = self.overlay.change(at)?.expect("a sealed block was changed");
             let offset = self.overlay.layout().geometry.byte_offset(at).expect("a changed block has a place");
             self.store.write_at(offset, &change.after).expect("memory takes writes");
         }
-        MemoryStore::clone(&self.store)
+        Ok(MemoryStore::clone(&self.store))
     }
 }
 

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`seed`] | randomness that a failing test can repeat |
 //! | [`damage`] | damage with checksums put right |
+//! | [`busy`] | filesystems with a little of everything in them, a dozen kinds |
+//! | [`mutation`] | seeded damage to any structure, checksums put right or not |
 //! | [`filesystem`] | filesystems in memory, made for a test |
 //! | [`fixture`] | images kept in `testdata/` |
 //! | [`image`] | a store as a temporary file, for programs that want a path |
@@ -15,11 +17,13 @@
 //! The failing, recording and slow devices of [`ext4kit_format::store`] are named here again, for they are what
 //! most tests come for.
 
+pub mod busy;
 pub mod damage;
 pub mod filesystem;
 pub mod fixture;
 pub mod image;
 pub mod kernel;
+pub mod mutation;
 pub mod oracle;
 pub mod seed;
 pub mod skip;

@@ -11,15 +11,19 @@ use anyhow::{Context, Result, bail};
 
 use super::cargo;
 
+mod fsck;
+mod hostile;
 mod journal;
+mod synthetic;
 
 const USAGE: &str = "\
-usage: cargo xtask bench [NAME …] [--rounds N]
+usage: cargo xtask bench [NAME …] [--rounds N] [--full]
 
   mkfs-empty   an empty ext4 filesystem in a sparse file of 100 GiB
   mkfs-tree    an ext4 filesystem from a directory of 20,000 small files
   replay       a full journal of 64 MiB
-  fsck-clean   a read-only check of a clean filesystem of 200,000 files
+  fsck         a read-only check of clean filesystems on one thread and two: many files, one directory, many extents,
+               an empty terabyte; a tenth of 2 million files, 1 million names, 10 million extents, or with --full all
 ";
 
 /// One thing to measure: a command of ours and one of e2fsprogs that do the same, and what to do before each.
@@ -35,7 +39,7 @@ struct Duel {
 
 /// Runs the benchmarks that are named, or all.
 pub fn run(root: &Path, words: &[&str]) -> Result<()> {
-    let mut rounds = 5;
+    let (mut rounds, mut full) = (5, false);
     let mut names = Vec::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
@@ -44,12 +48,12 @@ pub fn run(root: &Path, words: &[&str]) -> Result<()> {
                 eprint!("{USAGE}");
                 return Ok(());
             }
+            "--full" => full = true,
             "--rounds" => rounds = rest.next().context("--rounds needs a number")?.parse()?,
             name => names.push(name),
         }
     }
-    cargo(root, &["build", "--release", "--bin", "ext4kit"])?;
-    let tool = root.join("target/release/ext4kit");
+    let tool = build(root)?;
     let folder = tempfile::tempdir()?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
     for (name, prepare) in BENCHES {
@@ -57,15 +61,37 @@ pub fn run(root: &Path, words: &[&str]) -> Result<()> {
             duel(&prepare(&tool, folder.path())?, rounds)?;
         }
     }
-    match names.iter().find(|name| !BENCHES.iter().any(|(known, _)| known == *name)) {
+    if wanted(FSCK) {
+        fsck::compare(&tool, rounds, full)?;
+    }
+    let known = |name: &str| name == FSCK || BENCHES.iter().any(|(known, _)| *known == name);
+    match names.iter().find(|name| !known(name)) {
         Some(name) => bail!("`{name}` is no benchmark\n{USAGE}"),
         None => Ok(()),
     }
 }
 
+/// Checks hostile filesystems of doubling size, and fails where time grows faster than size.
+pub fn sweep(root: &Path, words: &[&str]) -> Result<()> {
+    let tool = build(root)?;
+    match words {
+        ["fsck"] => fsck::sweep(&tool, 2),
+        _ => bail!("usage: cargo xtask sweep fsck"),
+    }
+}
+
+/// Builds our side; gives its path.
+fn build(root: &Path) -> Result<PathBuf> {
+    cargo(root, &["build", "--release", "--bin", "ext4kit"])?;
+    Ok(root.join("target/release/ext4kit"))
+}
+
+/// The benchmark that has a table of its own.
+const FSCK: &str = "fsck";
+
 type Prepare = fn(&Path, &Path) -> Result<Duel>;
-const BENCHES: [(&str, Prepare); 4] =
-    [("mkfs-empty", mkfs_empty), ("mkfs-tree", mkfs_tree), ("replay", replay), ("fsck-clean", fsck_clean)];
+const BENCHES: [(&str, Prepare); 3] =
+    [("mkfs-empty", mkfs_empty), ("mkfs-tree", mkfs_tree), ("replay", replay)];
 
 fn words(parts: &[&str]) -> Vec<String> {
     parts.iter().map(|part| (*part).to_owned()).collect()
@@ -138,20 +164,6 @@ fn replay(tool: &Path, folder: &Path) -> Result<Duel> {
         ours: words(&[&tool, "replay", "-q", &target]),
         theirs: words(&["e2fsck", "-y", "-E", "journal_only", &target]),
         fresh: Some((dirty, image)),
-        remove: None,
-    })
-}
-
-fn fsck_clean(tool: &Path, folder: &Path) -> Result<Duel> {
-    let tree = small_files(folder, 200_000)?;
-    let image = folder.join("many.img");
-    let (tool, target) = (text(tool), text(&image));
-    quietly(&words(&[&tool, "mkfs", "-q", "-t", "ext4", "-d", &text(&tree), "-N", "300000", &target, "2G"]))?;
-    Ok(Duel {
-        name: "fsck-clean",
-        ours: words(&[&tool, "fsck", "-fn", &target]),
-        theirs: words(&["e2fsck", "-fn", &target]),
-        fresh: None,
         remove: None,
     })
 }

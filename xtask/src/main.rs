@@ -1,4 +1,4 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `bench`, `testdata`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `sweep`, `bench`, `testdata`.
 
 mod bench;
 mod layers;
@@ -19,6 +19,7 @@ usage: cargo xtask COMMAND
   layers    the direction of dependencies between crates
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
   fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
+  sweep     how time grows with size on hostile images: sweep fsck
   testdata  rebuild test data from its recipes and say what differs; testdata --bless writes it
   bench     ratios against e2fsprogs; see `cargo xtask bench --help`
 ";
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["layers"] => layers::run(&root()),
         ["oracles"] => oracles::run(&root()),
         ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
+        ["sweep", rest @ ..] => bench::sweep(&root(), rest),
         ["testdata", rest @ ..] => testdata::run(&root(), rest),
         ["bench", rest @ ..] => bench::run(&root(), rest),
         _ => {

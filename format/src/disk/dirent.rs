@@ -521,9 +521,12 @@ pub fn checksum(block: &[u8], inode_seed: u32) -> u32 {
 
 /// Compares a leaf's stored checksum with its contents. A block without a tail is reported as cut short.
 pub fn verify_checksum(block: &[u8], inode_seed: u32) -> Result<(), Defect> {
-    let at = tail_offset(block).ok_or(NO_TAIL)?;
-    let stored = le32(block, at.saturating_add(8)).ok_or(NO_TAIL)?;
-    let computed = checksum(block, inode_seed);
+    compare_checksum(block, tail_offset(block).ok_or(NO_TAIL)?, checksum(block, inode_seed))
+}
+
+/// Compares the checksum that is stored in a tail with what the contents give, both found before.
+pub fn compare_checksum(block: &[u8], tail: usize, computed: u32) -> Result<(), Defect> {
+    let stored = le32(block, tail.saturating_add(8)).ok_or(NO_TAIL)?;
     if stored == computed { Ok(()) } else { Err(Defect::Checksum { stored, computed }) }
 }
 

@@ -276,37 +276,40 @@ impl<'a> Node<'a> {
     /// Everything wrong with the slots, each with its position: order, overlap, empty extents, runs past 2^32 or
     /// 2^48, and slots outside the logical range that the parent leaves to this node (the whole range for a root).
     pub fn check_order(&self, range: Range<u64>) -> Vec<(usize, Defect)> {
-        let mut found = Vec::new();
-        let mut least = range.start;
-        let (fields, spans): (_, Vec<_>) = match self.slots {
-            Slots::Leaf(leaves) => ("ee_block", leaves.iter().map(leaf_span).collect()),
-            Slots::Index(indexes) => ("ei_block", indexes.iter().map(index_span).collect()),
-        };
-        for (position, (start, end, physical_end)) in spans.into_iter().enumerate() {
-            if start == end {
-                let most = u64::from(MAX_WRITTEN_LENGTH);
-                found.push((position, Defect::Range { field: "ee_len", value: 0, least: 1, most }));
-            }
-            // `least` may stand past the range's end after an earlier slot ran over; that slot was reported.
-            if start < least || start >= range.end {
-                let most = range.end.saturating_sub(1);
-                found.push((position, Defect::Range { field: fields, value: start, least, most }));
-            } else if end > range.end {
-                let text =
-                    format!("extent at logical block {start} ends at {end}, its node at {}", range.end);
-                found.push((position, Defect::Contradiction(text)));
-            }
-            if physical_end > PHYSICAL_LIMIT {
-                let most = PHYSICAL_LIMIT;
-                found.push((
-                    position,
-                    Defect::Range { field: "ee_start", value: physical_end, least: 0, most },
-                ));
-            }
-            least = least.max(end).max(start.saturating_add(1));
+        match self.slots {
+            Slots::Leaf(leaves) => check_spans("ee_block", leaves.iter().map(leaf_span), &range),
+            Slots::Index(indexes) => check_spans("ei_block", indexes.iter().map(index_span), &range),
         }
-        found
     }
+}
+
+fn check_spans(
+    field: &'static str,
+    spans: impl Iterator<Item = (u64, u64, u64)>,
+    range: &Range<u64>,
+) -> Vec<(usize, Defect)> {
+    let mut found = Vec::new();
+    let mut least = range.start;
+    for (position, (start, end, physical_end)) in spans.enumerate() {
+        if start == end {
+            let most = u64::from(MAX_WRITTEN_LENGTH);
+            found.push((position, Defect::Range { field: "ee_len", value: 0, least: 1, most }));
+        }
+        // `least` may stand past the range's end after an earlier slot ran over; that slot was reported.
+        if start < least || start >= range.end {
+            let most = range.end.saturating_sub(1);
+            found.push((position, Defect::Range { field, value: start, least, most }));
+        } else if end > range.end {
+            let text = format!("extent at logical block {start} ends at {end}, its node at {}", range.end);
+            found.push((position, Defect::Contradiction(text)));
+        }
+        if physical_end > PHYSICAL_LIMIT {
+            let most = PHYSICAL_LIMIT;
+            found.push((position, Defect::Range { field: "ee_start", value: physical_end, least: 0, most }));
+        }
+        least = least.max(end).max(start.saturating_add(1));
+    }
+    found
 }
 
 /// Logical start and end, and physical end.

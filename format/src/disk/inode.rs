@@ -10,7 +10,7 @@ use bitflags::bitflags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::crc::crc32c;
+use super::crc::{crc32c, crc32c_lanes};
 use crate::bytes::{all_zero, le16, le32, put_le16, put_le32, span, span_mut};
 use crate::error::Defect;
 use crate::ids::{BlockNumber, InodeNumber};
@@ -179,6 +179,15 @@ const _: () = {
     assert!(offset_of!(InodeHead, i_checksum_lo) == CHECKSUM_LOW);
 };
 
+/// What an inode's checksum is computed over, put together: one run over aligned words, with zeros where the checksum lies,
+/// is several times as fast as the seven short runs around it.
+#[repr(align(8))]
+struct CheckedBytes([u8; CHECKED_PREFIX.saturating_add(USUAL_SIZE)]);
+
+/// The usual size of a slot, in bytes.
+const USUAL_SIZE: usize = 256;
+/// What an inode's checksum begins with, beside the filesystem's seed: its number and its generation.
+const CHECKED_PREFIX: usize = 8;
 const CHECKSUM_LOW: usize = 0x7c;
 const EXTRA_ISIZE: usize = 0x80;
 const CHECKSUM_HIGH: usize = 0x82;
@@ -359,17 +368,27 @@ impl<'a> InodeView<'a> {
 
     /// The checksum that the contents call for, of as many bits as can be stored.
     pub fn computed_checksum(self, filesystem_seed: u32, number: InodeNumber) -> u32 {
-        let owner = Owner { inode: number, generation: self.generation() };
-        let mut register = inode_seed(filesystem_seed, owner);
-        let mut done = 0;
-        let holes = [Some(CHECKSUM_LOW), self.has_checksum_high().then_some(CHECKSUM_HIGH)];
-        for hole in holes.into_iter().flatten() {
-            register = crc32c(register, self.bytes.get(done..hole).unwrap_or_default());
-            register = crc32c(register, &[0, 0]);
-            done = hole.saturating_add(2);
+        let has_high = self.has_checksum_high();
+        let mut copy = CheckedBytes([0; CHECKED_PREFIX.saturating_add(USUAL_SIZE)]);
+        let (prefix, slot) = copy.0.split_at_mut(CHECKED_PREFIX);
+        let (usual, rest) = self.bytes.split_at_checked(USUAL_SIZE).unwrap_or((self.bytes, &[]));
+        let end = CHECKED_PREFIX.saturating_add(usual.len());
+        // A copy of known length is much cheaper than one of any.
+        match <&[u8; USUAL_SIZE]>::try_from(usual) {
+            Ok(usual) => slot.copy_from_slice(usual),
+            Err(_) => slot.get_mut(..usual.len()).unwrap_or_default().copy_from_slice(usual),
         }
-        register = crc32c(register, self.bytes.get(done..).unwrap_or_default());
-        if self.has_checksum_high() { register } else { register & 0xffff }
+        let _ = put_le16(slot, CHECKSUM_LOW, 0);
+        if has_high {
+            let _ = put_le16(slot, CHECKSUM_HIGH, 0);
+        }
+        let _ = put_le32(prefix, 0, number.get());
+        let _ = put_le32(prefix, 4, self.generation());
+        let mut register = crc32c(filesystem_seed, copy.0.get(..end).unwrap_or_default());
+        if !rest.is_empty() {
+            register = crc32c(register, rest);
+        }
+        if has_high { register } else { register & 0xffff }
     }
 
     /// Checks the checksum. An inode whose first 128 bytes are zero was never written and has none.
@@ -381,6 +400,37 @@ impl<'a> InodeView<'a> {
             Err(Defect::Checksum { stored, computed })
         }
     }
+}
+
+/// Whether the checksums of four inodes in a row, in slots of the usual size, are right; computed together, which is
+/// several times as fast as one by one. Whoever needs to know what is wrong asks [`InodeView::verify_checksum`].
+pub fn verify_four(slots: &[u8; 4 * USUAL_SIZE], filesystem_seed: u32, first: InodeNumber) -> [bool; 4] {
+    /// The first of the two words that hold the halves of the checksum, and masks of what else they hold.
+    const LOW_WORD: usize = CHECKSUM_LOW / 8;
+    const LOW_MASK: u64 = 0xffff_0000_ffff_ffff;
+    const HIGH_MASK: u64 = 0xffff_ffff_0000_ffff;
+    let (slots, _) = slots.as_chunks::<USUAL_SIZE>();
+    let mut lanes = [[0u64; 1 + USUAL_SIZE / 8]; 4];
+    let mut stored = [(0, false); 4];
+    for (((lane, stored), slot), number) in lanes.iter_mut().zip(&mut stored).zip(slots).zip(first.get()..) {
+        let Ok(view) = InodeView::new(slot) else { continue };
+        let [prefix, words @ ..] = lane;
+        *prefix = join32(number, view.generation());
+        for (word, bytes) in words.iter_mut().zip(slot.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        *stored = (view.stored_checksum(), view.has_checksum_high());
+        if let Some([low, high]) = words.get_mut(LOW_WORD..).and_then(<[u64]>::first_chunk_mut::<2>) {
+            *low &= LOW_MASK;
+            *high &= if stored.1 { HIGH_MASK } else { u64::MAX };
+        }
+    }
+    let sums = crc32c_lanes(filesystem_seed, &lanes);
+    let mut right = [false; 4];
+    for ((right, sum), (stored, has_high)) in right.iter_mut().zip(sums).zip(stored) {
+        *right = stored == if has_high { sum } else { sum & 0xffff };
+    }
+    right
 }
 
 /// Puts right the checksum of the inode in a slot.

@@ -1,4 +1,5 @@
-//! A regular file as read-only memory: the fastest way through an image that nobody changes.
+//! A regular file as read-only memory: the fastest way through an image that nobody changes. Memory is for looks here and
+//! there, [`Store::read_at`] for streams, which the system then reads ahead.
 
 // Mapping a file is the one thing in this crate that the compiler cannot check; see `MappedStore::new`.
 #![allow(unsafe_code)]
@@ -6,11 +7,12 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
-use memmap2::Mmap;
+use memmap2::{Advice, Mmap};
 
 use super::{Store, check_read, file, refuse_write};
-use crate::{bytes, num};
+use crate::num;
 
 /// A mapped file. It keeps the file open, and with it the lock that [`super::open`] took.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ impl MappedStore {
         // inconsistent bytes, which every parser here takes as a damaged image, or end us with SIGBUS, as
         // documented above. That is accepted for the speed, and only where nobody is seen to use the file.
         let map = unsafe { Mmap::map(&file)? };
+        // Whoever looks at the map jumps about; reading around each fault would fill memory with the holes of a sparse
+        // image. Streams are for `read_at`. That this is only advice makes a refusal harmless.
+        let _ = map.advise(Advice::Random);
         Ok(Self { map, file })
     }
 }
@@ -53,10 +58,7 @@ impl Store for MappedStore {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         check_read(self.size(), offset, num::wide(buffer.len()))?;
-        if let Some(source) = bytes::span(&self.map, num::index64(offset), buffer.len()) {
-            buffer.copy_from_slice(source);
-        }
-        Ok(())
+        self.file.read_exact_at(buffer, offset)
     }
 
     fn write_at(&self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
@@ -89,8 +91,6 @@ impl Store for MappedStore {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
-
     use super::super::contract;
     use super::*;
 

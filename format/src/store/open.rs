@@ -60,10 +60,12 @@ fn claim(path: &Path, access: Access, force: bool) -> Result<Opened> {
         refuse(path, &uses)?;
     }
     let file = open_file(path, access, kind.is_block_device() && !read_only && !force)?;
-    if kind.is_file() && !force {
-        lock(path, &file, access)?;
-    }
-    Ok(Opened { file, to_map: kind.is_file() && read_only && !force && uses.is_empty() })
+    let locked = match lock(path, &file, access) {
+        _ if !kind.is_file() || (force && !read_only) => false,
+        Err(_) if force => false,
+        taken => taken.map(|()| true)?,
+    };
+    Ok(Opened { file, to_map: locked && read_only && uses.is_empty() })
 }
 
 fn file_store(path: &Path, file: File, access: Access) -> Result<FileStore> {

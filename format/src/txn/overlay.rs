@@ -116,6 +116,11 @@ impl Overlay {
         self.changed.is_empty()
     }
 
+    /// Whether the block differs from the store, or may do so.
+    pub fn is_changed(&self, at: BlockNumber) -> bool {
+        self.changed.contains_key(&at)
+    }
+
     /// Replaces the layout after a change of features or sizes; changed blocks stay.
     pub fn set_layout(&mut self, layout: Layout) {
         self.layout = layout;

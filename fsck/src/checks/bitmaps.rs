@@ -1,42 +1,73 @@
 //! Pass 5: bitmaps, and the counts that sum them up.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use ext4kit_format::disk::bitmap::{self, Bits};
 use ext4kit_format::disk::group_desc::{GroupDescriptor, GroupFlags};
-use ext4kit_format::num::{index, low16};
-use ext4kit_format::{BlockNumber, GroupNumber, Place};
+use ext4kit_format::num::{index, low16, low32, wide};
+use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, Place};
 
-use super::context::{Context, known};
+use super::bits::count;
+use super::context::{Context, Known, known};
+use super::part::{Part, Run, share};
 use crate::finding::BitmapProblem as Problem;
+
+/// Groups that are checked together.
+const TOGETHER: usize = 16;
 
 /// Sums over all groups.
 #[derive(Default)]
 struct Totals {
-    free_clusters: u64,
-    free_inodes: u64,
+    free_clusters: AtomicU64,
+    free_inodes: AtomicU64,
 }
 
 /// Checks all bitmaps.
 pub fn check(context: &mut Context<'_>) {
     let geometry = context.geometry();
-    let mut totals = Totals::default();
-    for (group, descriptor) in geometry.groups().zip(context.groups) {
-        blocks(context, group, descriptor, &mut totals);
-        inodes(context, group, descriptor, &mut totals);
-        context.progress(u64::from(group.0).saturating_add(1), geometry.group_count().into());
-    }
-    let counted = totals.free_clusters << geometry.cluster_bits();
+    let totals = OnceLock::new();
+    context.run(
+        |run| {
+            let _ = totals.set(all(run));
+        },
+        |_| {},
+    );
+    let Totals { free_clusters, free_inodes } = totals.into_inner().unwrap_or_default();
+    let counted = free_clusters.into_inner() << geometry.cluster_bits();
     let stored = context.superblock.free_blocks_count();
     if stored != counted {
         context.find(Place::Superblock, Problem::TotalFreeBlocksWrong { stored, counted });
     }
-    let counted_inodes = u32::try_from(totals.free_inodes).unwrap_or(u32::MAX);
+    let free_inodes = free_inodes.into_inner();
+    let counted_inodes = u32::try_from(free_inodes).unwrap_or(u32::MAX);
     let stored = context.superblock.s_free_inodes_count.get();
     if stored != counted_inodes {
         let problem = Problem::TotalFreeInodesWrong { stored, counted: counted_inodes };
         context.find(Place::Superblock, problem);
     }
-    context.summary.blocks_used = geometry.blocks_count().saturating_sub(counted);
-    context.summary.inodes_used = u64::from(geometry.inodes_count()).saturating_sub(totals.free_inodes);
+    let summary = &mut context.ledger.summary;
+    summary.blocks_used = geometry.blocks_count().saturating_sub(counted);
+    summary.inodes_used = u64::from(geometry.inodes_count()).saturating_sub(free_inodes);
+}
+
+fn all(run: &mut Run<'_, '_>) -> Totals {
+    let totals = Totals::default();
+    let groups = index(run.known.geometry().group_count());
+    let parts = run.parts_of(groups, TOGETHER);
+    run.parts(parts, |part, at| {
+        for group in share(groups, parts, at) {
+            let group = GroupNumber(u32::try_from(group).unwrap_or(u32::MAX));
+            if let Some(descriptor) = part.group(group) {
+                let free_clusters = blocks(part, group, descriptor);
+                let free_inodes = inodes(part, group, descriptor);
+                // As many as can be are fewer than fit 64 bits.
+                totals.free_clusters.fetch_add(free_clusters.into(), Relaxed);
+                totals.free_inodes.fetch_add(free_inodes.into(), Relaxed);
+            }
+        }
+    });
+    totals
 }
 
 /// A stretch of bits that differ in the same way.
@@ -47,25 +78,21 @@ struct Stretch {
 }
 
 /// Compares a bitmap with what was found in use, 64 bits at a time.
-fn compare(
-    stored: Bits<'_>,
-    limit: u32,
-    used: impl Fn(u32) -> bool,
-    used_word: impl Fn(u32) -> u64,
-) -> Vec<Stretch> {
+fn compare(stored: Bits<'_>, limit: u32, used_word: impl Fn(u32) -> u64) -> Vec<Stretch> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut at = 0u32;
     while at < limit {
         let whole = limit.saturating_sub(at) >= 64;
         let word = ext4kit_format::bytes::le64(stored.0, index(at / 8));
-        if whole && word == Some(used_word(at)) {
+        let used = used_word(at);
+        if whole && word == Some(used) {
             at = at.saturating_add(64);
             continue;
         }
         let end = limit.min(at.saturating_add(64));
         for bit in at..end {
             let marked = stored.is_set(bit);
-            if marked == used(bit) {
+            if marked == (used.wrapping_shr(bit.saturating_sub(at)) & 1 == 1) {
                 continue;
             }
             match found.last_mut() {
@@ -87,41 +114,35 @@ fn padding_is_set(bytes: &[u8], limit: u32) -> bool {
 }
 
 /// The stored checksum of a bitmap, and the one that its bits give, if they differ.
-fn checksum(context: &Context<'_>, bytes: &[u8], bits: u32, stored: u32) -> Option<(u32, u32)> {
-    let seed = context.layout.checksum_seed?;
+fn checksum(known: &Known<'_>, bytes: &[u8], bits: u32, stored: u32) -> Option<(u32, u32)> {
+    let seed = known.layout.checksum_seed?;
     let computed = bitmap::checksum(bytes, bits, seed);
-    let wide = context.geometry().descriptor_size() >= 64;
+    let wide = known.geometry().descriptor_size() >= 64;
     let computed = if wide { computed } else { low16(computed).into() };
     (computed != stored).then_some((stored, computed))
 }
 
-fn blocks(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor, totals: &mut Totals) {
-    let geometry = context.geometry();
+/// Checks the block bitmap of a group; gives how many clusters are free.
+fn blocks(part: &mut Part<'_, '_>, group: GroupNumber, descriptor: &GroupDescriptor) -> u32 {
+    let geometry = part.geometry();
     let place = Place::BlockBitmap(group);
     let limit = geometry.group_clusters(group);
-    let first = context.claims.cluster(geometry.group_start(group).0);
-    let claims = &context.claims.used;
-    let used = |bit: u32| claims.contains(first.saturating_add(bit.into()));
-    let used_word = |bit: u32| word_at(claims.words(), first.saturating_add(bit.into()));
-    let taken = count_used(limit, used, used_word);
+    let first = part.claims.cluster(geometry.group_start(group).0);
+    let claims = &part.claims.used;
+    let used_word = |bit: u32| claims.word(first.saturating_add(bit.into()));
+    let taken = count_used(limit, used_word);
     let counted = limit.saturating_sub(taken);
-    totals.free_clusters = totals.free_clusters.saturating_add(counted.into());
     let mut found: Vec<(Place, Problem)> = Vec::new();
-    let lazy = context.layout.has_lazy_groups() && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
+    let lazy = part.layout.has_lazy_groups() && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
     if lazy {
-        let own = (0..limit).filter(|bit| used(*bit)).any(|bit| {
-            let block = geometry.block_of_bit(group, bit);
-            let run = ext4kit_format::BlockRun { start: block, length: geometry.blocks_per_cluster().into() };
-            context.claims.in_metadata(run).is_none()
-        });
-        if own {
+        if taken > 0 && has_other_than_metadata(part, first, limit) {
             found.push((place, Problem::BlocksInUninitGroup {}));
         }
     } else if geometry.contains(descriptor.block_bitmap) {
-        match context.source.block(descriptor.block_bitmap) {
+        match part.source.block(descriptor.block_bitmap) {
             Err(error) => found.push((place, Problem::Unreadable { why: error.to_string() })),
             Ok(bytes) => {
-                for stretch in compare(Bits(&bytes), limit, used, used_word) {
+                for stretch in compare(Bits(&bytes), limit, used_word) {
                     let start: BlockNumber = geometry.block_of_bit(group, stretch.start);
                     let length = u64::from(stretch.length) << geometry.cluster_bits();
                     let problem = if stretch.marked {
@@ -136,7 +157,7 @@ fn blocks(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
                 }
                 let bits = geometry.clusters_per_group();
                 if let Some((stored, computed)) =
-                    checksum(context, &bytes, bits, descriptor.block_bitmap_checksum)
+                    checksum(part, &bytes, bits, descriptor.block_bitmap_checksum)
                 {
                     found.push((place, Problem::BlockChecksumWrong { stored, computed }));
                 }
@@ -148,65 +169,66 @@ fn blocks(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
         found.push((Place::GroupDescriptor(group), problem));
     }
     for (place, problem) in found {
-        context.find(place, problem);
+        part.find(place, problem);
     }
+    counted
 }
 
-/// 64 bits from any place on.
-fn word_at(words: &[u64], bit: u64) -> u64 {
-    let at = ext4kit_format::num::index64(bit / 64);
-    let shift = u32::try_from(bit % 64).unwrap_or(0);
-    let low = words.get(at).copied().unwrap_or(0);
-    if shift == 0 {
-        return low;
+/// Whether any of a group's clusters is in use for something else than fixed metadata.
+fn has_other_than_metadata(known: &Known<'_>, first: u64, limit: u32) -> bool {
+    let claims = &known.claims;
+    let bits = known.geometry().cluster_bits();
+    let end = first.saturating_add(limit.into());
+    let mut from = first;
+    while let Some(cluster) = claims.used.next(from..end) {
+        let run = BlockRun { start: BlockNumber(cluster << bits), length: 1 << bits };
+        let Some(block) = claims.in_metadata(run) else { return true };
+        // On to where this stretch of metadata ends.
+        from = claims.cluster(claims.metadata_end(block)).max(cluster.saturating_add(1));
     }
-    let high = words.get(at.saturating_add(1)).copied().unwrap_or(0);
-    low.wrapping_shr(shift) | high.wrapping_shl(64u32.saturating_sub(shift))
+    false
 }
 
-fn count_used(limit: u32, used: impl Fn(u32) -> bool, used_word: impl Fn(u32) -> u64) -> u32 {
-    let mut total = 0u32;
-    let mut at = 0u32;
-    while limit.saturating_sub(at) >= 64 {
-        total = total.saturating_add(used_word(at).count_ones());
-        at = at.saturating_add(64);
-    }
-    for bit in at..limit {
-        total = total.saturating_add(u32::from(used(bit)));
-    }
-    total
+fn count_used(limit: u32, used_word: impl Fn(u32) -> u64) -> u32 {
+    let words = (0..limit).step_by(64).map(|at| {
+        let beyond = 64u32.saturating_sub(limit.saturating_sub(at).min(64));
+        used_word(at).wrapping_shl(beyond).count_ones()
+    });
+    words.fold(0, u32::saturating_add)
 }
 
-fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescriptor, totals: &mut Totals) {
-    let geometry = context.geometry();
+/// Checks the inode bitmap of a group; gives how many inodes are free.
+fn inodes(part: &mut Part<'_, '_>, group: GroupNumber, descriptor: &GroupDescriptor) -> u32 {
+    let geometry = part.geometry();
     let place = Place::InodeBitmap(group);
     let limit = geometry.inodes_per_group();
     let start = index(group.0).saturating_mul(index(limit));
-    let states = context.states.get(start..start.saturating_add(index(limit))).unwrap_or_default();
-    let used = |bit: u32| states.get(index(bit)).is_some_and(|state| state & known::USED != 0);
-    let taken =
-        u32::try_from(states.iter().filter(|state| **state & known::USED != 0).count()).unwrap_or(u32::MAX);
+    // Behind the used part nothing was looked at, and only reserved inodes count all the same.
+    let looked_at =
+        part.used_part(group).max(part.geometry().first_inode().saturating_sub(low32(wide(start))));
+    let states = part.states.stretch(start, index(limit.min(looked_at)));
+    let is_used = |state: u8| state & known::USED != 0;
+    let taken = count(states, is_used);
     // An orphan that waits for its end is still counted as the directory that it was.
-    let directory = |state: &&u8| **state & known::USED != 0 && **state & known::KIND == 2;
-    let directories = u32::try_from(states.iter().filter(directory).count()).unwrap_or(u32::MAX);
+    let directories = count(states, |state| is_used(state) && state & known::KIND == 2);
     let counted = limit.saturating_sub(taken);
-    totals.free_inodes = totals.free_inodes.saturating_add(counted.into());
     let mut found: Vec<(Place, Problem)> = Vec::new();
-    let lazy = context.layout.has_lazy_groups() && descriptor.flags.contains(GroupFlags::INODE_UNINIT);
+    let lazy = part.layout.has_lazy_groups() && descriptor.flags.contains(GroupFlags::INODE_UNINIT);
     if lazy {
         if taken > 0 {
             found.push((place, Problem::InodesInUninitGroup {}));
         }
     } else if geometry.contains(descriptor.inode_bitmap) {
-        match context.source.block(descriptor.inode_bitmap) {
+        match part.source.block(descriptor.inode_bitmap) {
             Err(error) => found.push((place, Problem::Unreadable { why: error.to_string() })),
             Ok(bytes) => {
                 let word = |bit: u32| {
-                    (0..64).fold(0u64, |word, at| {
-                        word | u64::from(used(bit.saturating_add(at))).wrapping_shl(at)
+                    let states = states.get(index(bit)..).unwrap_or_default().iter().take(64);
+                    (0u32..).zip(states).fold(0u64, |word, (at, state)| {
+                        word | u64::from(is_used(state.load(Relaxed))).wrapping_shl(at)
                     })
                 };
-                for stretch in compare(Bits(&bytes), limit, used, word) {
+                for stretch in compare(Bits(&bytes), limit, word) {
                     let first =
                         geometry.inode_at(group, stretch.start).map_or(0, ext4kit_format::InodeNumber::get);
                     let problem = if stretch.marked {
@@ -220,7 +242,7 @@ fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
                     found.push((place.clone(), Problem::InodePaddingUnset {}));
                 }
                 if let Some((stored, computed)) =
-                    checksum(context, &bytes, limit, descriptor.inode_bitmap_checksum)
+                    checksum(part, &bytes, limit, descriptor.inode_bitmap_checksum)
                 {
                     found.push((place, Problem::InodeChecksumWrong { stored, computed }));
                 }
@@ -237,6 +259,7 @@ fn inodes(context: &mut Context<'_>, group: GroupNumber, descriptor: &GroupDescr
         found.push((descriptor_place(), problem));
     }
     for (place, problem) in found {
-        context.find(place, problem);
+        part.find(place, problem);
     }
+    counted
 }

@@ -1,94 +1,17 @@
 //! Which clusters are in use: one bit each, and a second one where a cluster was claimed again.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use ext4kit_format::geometry::Geometry;
-use ext4kit_format::num::{index64, wide};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, Place};
 
+use super::bits::BitSet;
 use super::context::Context;
 use crate::finding::GroupProblem;
 
-/// A dense set of bits.
-#[derive(Clone, Debug)]
-pub struct BitSet {
-    words: Vec<u64>,
-}
-
-impl BitSet {
-    /// An empty set of numbers below a limit.
-    pub fn new(limit: u64) -> Self {
-        Self { words: vec![0; index64(limit.div_ceil(64))] }
-    }
-
-    /// Puts a number in; whether it was there.
-    pub fn insert(&mut self, bit: u64) -> bool {
-        let mask = 1u64 << (bit % 64);
-        let Some(word) = self.words.get_mut(index64(bit / 64)) else { return false };
-        let before = *word & mask != 0;
-        *word |= mask;
-        before
-    }
-
-    /// Whether a number is there.
-    pub fn contains(&self, bit: u64) -> bool {
-        self.words.get(index64(bit / 64)).is_some_and(|word| word & (1u64 << (bit % 64)) != 0)
-    }
-
-    /// The next number from `from` on that is there.
-    pub fn next(&self, from: u64) -> Option<u64> {
-        let mut at = index64(from / 64);
-        let mut word = self.words.get(at)? & (u64::MAX << (from % 64));
-        while word == 0 {
-            at = at.saturating_add(1);
-            word = *self.words.get(at)?;
-        }
-        Some(wide(at).saturating_mul(64).saturating_add(word.trailing_zeros().into()))
-    }
-
-    /// The next number from `from` on that is not there, below `limit`.
-    pub fn next_absent(&self, from: u64, limit: u64) -> Option<u64> {
-        let mut at = from;
-        while at < limit {
-            let word = !*self.words.get(index64(at / 64))? & (u64::MAX << (at % 64));
-            if word != 0 {
-                let found = (at / 64).saturating_mul(64).saturating_add(word.trailing_zeros().into());
-                return (found < limit).then_some(found);
-            }
-            at = (at / 64).saturating_add(1).saturating_mul(64);
-        }
-        None
-    }
-
-    /// The words, the lowest number in the lowest bit of the first.
-    pub fn words(&self) -> &[u64] {
-        &self.words
-    }
-}
-
-/// How much work may be spent on what a sound filesystem has only once. An image that names the same blocks again and
-/// again would otherwise cost the product of names and blocks; beyond the budget its damage is told less exactly.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget(u64);
-
-impl Budget {
-    /// Enough for everything once, and for much of it again.
-    pub fn new(geometry: &Geometry) -> Self {
-        Self(geometry.blocks_count().saturating_mul(4).saturating_add(1 << 20))
-    }
-
-    /// Takes from the budget; whether there was enough.
-    pub fn take(&mut self, cost: u64) -> bool {
-        match self.0.checked_sub(cost) {
-            Some(rest) => {
-                self.0 = rest;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
 /// What the blocks of the filesystem are claimed by.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Claims {
     /// Clusters in use. A cluster's number is that of its first block, shifted.
     pub used: BitSet,
@@ -96,9 +19,9 @@ pub struct Claims {
     pub shared: BitSet,
     /// Runs of fixed metadata, merged and in order.
     pub metadata: Vec<BlockRun>,
-    /// Whether any cluster is shared.
-    pub any_shared: bool,
-    budget: Budget,
+    /// Clusters that were claimed one by one, before the inodes.
+    early: Vec<u64>,
+    any_shared: AtomicBool,
     cluster_bits: u32,
     blocks: u64,
 }
@@ -106,13 +29,13 @@ pub struct Claims {
 impl Claims {
     /// Nothing is claimed.
     pub fn new(geometry: &Geometry) -> Self {
-        let limit = (geometry.blocks_count() >> geometry.cluster_bits()).saturating_add(1);
+        let limit = clusters(geometry.blocks_count(), geometry.cluster_bits());
         Self {
             used: BitSet::new(limit),
             shared: BitSet::new(limit),
             metadata: Vec::new(),
-            any_shared: false,
-            budget: Budget::new(geometry),
+            early: Vec::new(),
+            any_shared: AtomicBool::new(false),
             cluster_bits: geometry.cluster_bits(),
             blocks: geometry.blocks_count(),
         }
@@ -129,48 +52,85 @@ impl Claims {
         block >> self.cluster_bits
     }
 
-    /// Claims a cluster; whether it was claimed before.
-    pub fn claim(&mut self, cluster: u64) -> bool {
-        let again = self.used.insert(cluster);
-        if again {
-            self.shared.insert(cluster);
-            self.any_shared = true;
-        }
-        again
+    /// Whether any cluster is shared.
+    pub fn any_shared(&self) -> bool {
+        self.any_shared.load(Relaxed)
     }
 
-    /// Claims the clusters from one to another, both included.
-    pub fn claim_range(&mut self, first: u64, last: u64) {
-        let count = last.saturating_add(1).saturating_sub(first);
-        let last = if self.budget.take(count) { last } else { first.min(last) };
-        for cluster in first..=last {
-            self.claim(cluster);
+    /// Claims a cluster before the inodes claim theirs; whether it was claimed before.
+    pub fn claim(&mut self, cluster: u64) -> bool {
+        self.early.push(cluster);
+        self.claim_range(cluster, cluster)
+    }
+
+    /// Claims the clusters from one to another, both included; whether any was claimed before.
+    pub fn claim_range(&self, first: u64, last: u64) -> bool {
+        let mut any = false;
+        self.used.insert_range(first, last, |word, bits| {
+            any = true;
+            self.shared.insert_in_word(word, bits);
+        });
+        if any {
+            self.any_shared.store(true, Relaxed);
         }
+        any
     }
 
     /// Marks blocks as in use without asking who has them.
-    pub fn mark(&mut self, run: BlockRun) {
+    fn mark(&self, run: BlockRun) {
         let end = run.start.0.saturating_add(run.length).min(self.blocks);
-        for block in run.start.0..end {
-            self.used.insert(self.cluster(block));
+        if let Some(last) = end.checked_sub(1).filter(|last| *last >= run.start.0) {
+            self.used.insert_range(self.cluster(run.start.0), self.cluster(last), |_, _| {});
+        }
+    }
+
+    /// Forgets everything that was claimed by inodes.
+    pub fn restart(&mut self) {
+        let limit = clusters(self.blocks, self.cluster_bits);
+        // The old sets go first: there need not be room for both.
+        (self.used, self.shared) = (BitSet::new(0), BitSet::new(0));
+        (self.used, self.shared) = (BitSet::new(limit), BitSet::new(limit));
+        *self.any_shared.get_mut() = false;
+        for run in &self.metadata {
+            self.mark(*run);
+        }
+        for cluster in std::mem::take(&mut self.early) {
+            self.claim(cluster);
         }
     }
 
     /// The first block of a run that holds fixed metadata.
     pub fn in_metadata(&self, run: BlockRun) -> Option<BlockNumber> {
-        let end = run.start.0.saturating_add(run.length);
-        let after = self.metadata.partition_point(|known| known.start.0 < end);
-        let known = self.metadata.get(after.checked_sub(1)?)?;
-        let known_end = known.start.0.saturating_add(known.length);
-        (known_end > run.start.0).then(|| self.first_overlap(run))
+        first_in(&self.metadata, run)
     }
 
-    fn first_overlap(&self, run: BlockRun) -> BlockNumber {
-        let at =
-            self.metadata.partition_point(|known| known.start.0.saturating_add(known.length) <= run.start.0);
-        let start = self.metadata.get(at).map_or(run.start.0, |known| known.start.0);
-        BlockNumber(start.max(run.start.0))
+    /// Where the run of fixed metadata ends that a block lies in: the first block behind it.
+    pub fn metadata_end(&self, block: BlockNumber) -> u64 {
+        let after = self.metadata.partition_point(|known| known.start <= block);
+        let run = after.checked_sub(1).and_then(|at| self.metadata.get(at));
+        run.map_or(block.0, |run| run.start.0.saturating_add(run.length))
     }
+
+    /// The blocks around one that holds no fixed metadata, up to the next ones that do.
+    pub fn around(&self, block: BlockNumber) -> Range<u64> {
+        let after = self.metadata.partition_point(|known| known.start <= block);
+        let before = after.checked_sub(1).and_then(|at| self.metadata.get(at));
+        let start = before.map_or(0, |known| known.start.0.saturating_add(known.length));
+        start..self.metadata.get(after).map_or(self.blocks, |known| known.start.0)
+    }
+}
+
+/// How many clusters there are, the last one possibly partial.
+fn clusters(blocks: u64, cluster_bits: u32) -> u64 {
+    (blocks >> cluster_bits).saturating_add(1)
+}
+
+/// The first block of a run that lies in one of some runs, which are merged and in order.
+fn first_in(runs: &[BlockRun], run: BlockRun) -> Option<BlockNumber> {
+    let end = run.start.0.saturating_add(run.length);
+    let at = runs.partition_point(|known| known.start.0.saturating_add(known.length) <= run.start.0);
+    let known = runs.get(at).filter(|known| known.start.0 < end)?;
+    Some(known.start.max(run.start))
 }
 
 /// Claims superblocks, descriptors, bitmaps, tables and the protection block, and tells which lie over each other.
@@ -184,7 +144,6 @@ pub fn claim_metadata(context: &mut Context<'_>) {
         runs.push(BlockRun::single(BlockNumber(block)));
     }
     merge(&mut runs);
-    let mut base = Claims { metadata: runs.clone(), ..context.claims.clone() };
     // Flex groups put tables anywhere, so overlaps are looked for among all of them.
     let table_blocks = u64::from(geometry.inode_table_blocks());
     let mut tables: Vec<(BlockRun, GroupNumber, &'static str)> = Vec::new();
@@ -205,7 +164,7 @@ pub fn claim_metadata(context: &mut Context<'_>) {
     tables.sort_by_key(|(run, group, what)| (run.start, *group, *what));
     let mut end = 0;
     for (run, group, what) in &tables {
-        let over = base.in_metadata(*run).or((run.start.0 < end).then_some(run.start));
+        let over = first_in(&runs, *run).or((run.start.0 < end).then_some(run.start));
         if let Some(block) = over {
             let problem = GroupProblem::MetadataOverlap { group: *group, what, block };
             context.find(Place::GroupDescriptor(*group), problem);
@@ -220,7 +179,6 @@ pub fn claim_metadata(context: &mut Context<'_>) {
         runs.push(BlockRun::single(BlockNumber(mmp)));
     }
     merge(&mut runs);
-    base.metadata = Vec::new();
     for run in &runs {
         context.claims.mark(*run);
     }

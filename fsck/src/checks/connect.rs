@@ -17,11 +17,8 @@ enum Way {
 
 /// Checks all directories.
 pub fn check(context: &mut Context<'_>) {
-    let directories = std::mem::take(&mut context.directories);
-    let find = |number: u32| {
-        InodeNumber::new(number)
-            .and_then(|number| directories.binary_search_by_key(&number, |directory| directory.inode).ok())
-    };
+    let directories = std::mem::take(&mut context.known.directories);
+    let find = |number: u32| InodeNumber::new(number).and_then(|number| directories.find(number));
     if find(InodeNumber::ROOT.get()).is_none() {
         context.find(Place::Inode(InodeNumber::ROOT), Problem::RootMissing {});
     }
@@ -53,7 +50,7 @@ pub fn check(context: &mut Context<'_>) {
             mark(&mut ways, at, Way::Done);
         }
     }
-    for directory in &directories {
+    for directory in directories.iter() {
         let root = directory.inode == InodeNumber::ROOT;
         let wanted = if root { Some(InodeNumber::ROOT) } else { InodeNumber::new(directory.parent) };
         if let Some(wanted) = wanted
@@ -64,14 +61,14 @@ pub fn check(context: &mut Context<'_>) {
             context.find(Place::Inode(directory.inode), problem);
         }
     }
-    match context.lost_and_found {
+    match context.ledger.kept.lost_and_found {
         None => context.find(Place::Inode(InodeNumber::ROOT), Problem::LostAndFoundMissing {}),
         Some(inode) if find(inode.get()).is_none() => {
             context.find(Place::Inode(inode), Problem::LostAndFoundWrong { why: "is no directory" });
         }
         Some(_) => {}
     }
-    context.directories = directories;
+    context.known.directories = directories;
 }
 
 fn mark(ways: &mut [Way], at: usize, way: Way) {

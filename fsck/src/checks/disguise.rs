@@ -7,14 +7,14 @@ use ext4kit_format::disk::dirent::{self, EntryFormat, INLINE_ENTRIES};
 use ext4kit_format::disk::features::Incompat;
 use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView};
 
-use super::context::Context;
+use super::context::Known;
 use super::maps::{self, Piece, View, Visitor};
 use crate::finding::MapProblem;
 use ext4kit_format::Place;
 
 /// Whether an inode that is no regular file, directory or symbolic link by its mode has the contents of a directory:
 /// `.` that names it, and `..`.
-pub fn is_really_directory(context: &Context<'_>, number: InodeNumber, view: InodeView<'_>) -> bool {
+pub fn is_really_directory(known: &Known<'_>, number: InodeNumber, view: InodeView<'_>) -> bool {
     let kind = view.kind();
     let usual = matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
     let first = le32(view.map(), 0).unwrap_or(0);
@@ -22,13 +22,12 @@ pub fn is_really_directory(context: &Context<'_>, number: InodeNumber, view: Ino
         return false;
     }
     let format = EntryFormat {
-        block_size: context.geometry().block_size(),
-        file_type: context.features().incompat.contains(Incompat::FILETYPE),
+        block_size: known.geometry().block_size(),
+        file_type: known.features().incompat.contains(Incompat::FILETYPE),
         hashed: false,
     };
     if view.flags().contains(InodeFlags::INLINE_DATA) {
-        return context.features().incompat.contains(Incompat::INLINE_DATA)
-            && is_inline(context, format, view);
+        return known.features().incompat.contains(Incompat::INLINE_DATA) && is_inline(known, format, view);
     }
     let device = matches!(kind, Some(FileKind::CharacterDevice | FileKind::BlockDevice));
     let words = view.map().as_chunks::<4>().0;
@@ -37,10 +36,10 @@ pub fn is_really_directory(context: &Context<'_>, number: InodeNumber, view: Ino
         return false;
     }
     let mut finder = First { block: None, nodes: 0 };
-    maps::walk(View { source: context.source, layout: context.layout }, number, view, &mut finder);
-    let block = finder.block.filter(|block| context.geometry().contains(*block));
+    maps::walk(View { source: known.source, layout: known.layout }, number, view, &mut finder);
+    let block = finder.block.filter(|block| known.geometry().contains(*block));
     block
-        .and_then(|block| context.source.block(block).ok())
+        .and_then(|block| known.source.block(block).ok())
         .is_some_and(|bytes| has_dots(format, &bytes, number))
 }
 
@@ -51,8 +50,8 @@ fn has_dots(format: EntryFormat, bytes: &[u8], number: InodeNumber) -> bool {
 }
 
 /// Whether inline data reads as entries, the first of which names an inode that there is.
-fn is_inline(context: &Context<'_>, format: EntryFormat, view: InodeView<'_>) -> bool {
-    let exists = |inode: InodeNumber| context.geometry().inode_place(inode).is_some();
+fn is_inline(known: &Known<'_>, format: EntryFormat, view: InodeView<'_>) -> bool {
+    let exists = |inode: InodeNumber| known.geometry().inode_place(inode).is_some();
     let area = view.map().get(INLINE_ENTRIES).unwrap_or_default();
     let sound = format.entries(area).all(|entry| entry.is_ok_and(|entry| entry.inode.is_none_or(exists)));
     dirent::inline_parent(view.map()).is_some_and(exists) && sound

@@ -3,117 +3,201 @@
 use ext4kit_format::bytes::all_zero;
 use ext4kit_format::disk::dirent::FileType;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
-use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView, MAP_SIZE};
+use ext4kit_format::disk::inode::{self, FileKind, HEAD_SIZE, InodeFlags, InodeView, MAP_SIZE};
 use ext4kit_format::layout::Layout;
-use ext4kit_format::num::{index, wide};
+use ext4kit_format::num::{index, index64, wide};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, InodeNumber, Place};
 
 use super::attributes::{self, Seen};
-use super::context::{Context, Directory, known};
-use super::disguise;
+use super::bits::InodeBytes;
+use super::context::{Context, Known, known};
+use super::directory_list::DirectoryList;
 use super::maps::{self, Piece, View, Visitor};
-use super::special;
+use super::part::{Part, Run};
+use super::proof;
+use super::{disguise, plain, special};
 use crate::finding::{InodeProblem as Problem, MapProblem, SuperblockProblem};
 
 /// Findings about one inode's map beyond this many add nothing.
 const MOST_MAP_PROBLEMS: usize = 32;
 
+/// Blocks of a table that are read at a time.
+const STRETCH: u32 = 64;
+/// A directory of so many clusters is split in pass 2.
+const LARGE_DIRECTORY: u64 = 256;
+
 /// Checks all inodes.
 pub fn check(context: &mut Context<'_>) {
-    let geometry = context.geometry();
-    let groups = u64::from(geometry.group_count());
-    for group in geometry.groups() {
-        check_group(context, group);
-        context.progress(u64::from(group.0).saturating_add(1), groups);
-    }
-    for number in 1..geometry.first_inode() {
+    context.run(tables, |known| {
+        known.claims.restart();
+        known.states = InodeBytes::new(known.geometry().inodes_count());
+        known.links = InodeBytes::new(known.geometry().inodes_count());
+    });
+    let directories = std::mem::take(&mut context.ledger.kept.directories);
+    let large = std::mem::take(&mut context.ledger.kept.large_directories);
+    context.known.directories = DirectoryList::new(directories, &large);
+    for number in 1..context.geometry().first_inode() {
         if let Some(inode) = InodeNumber::new(number) {
             let state = context.state(inode) | known::USED | if number == 2 { 0 } else { known::HIDDEN };
             if number != 2 || context.state(inode) != 0 {
-                context.set_state(inode, state);
+                context.states.set(inode, state);
             }
         }
     }
     attributes::check_blocks(context);
-    context.values = context.value_references.iter().map(|(value, _)| *value).collect();
-    context.values.sort_unstable();
-    context.values.dedup();
-    if context.has_large_file && !context.features().ro_compat.contains(RoCompat::LARGE_FILE) {
+    let references = &context.ledger.kept.value_references;
+    let mut values: Vec<InodeNumber> = references.iter().map(|(value, _)| *value).collect();
+    values.sort_unstable();
+    values.dedup();
+    context.known.values = values;
+    if context.ledger.kept.has_large_file && !context.features().ro_compat.contains(RoCompat::LARGE_FILE) {
         context.find(Place::Superblock, SuperblockProblem::LargeFileUnset {});
     }
 }
 
-fn check_group(context: &mut Context<'_>, group: GroupNumber) {
-    let geometry = context.geometry();
-    let Some(descriptor) = context.group(group) else { return };
-    let used = context.used_part(group);
-    let size = index(geometry.inode_size());
+/// Inodes of a group that follow each other, whole blocks of its table.
+#[derive(Clone, Copy)]
+struct Stretch {
+    group: GroupNumber,
+    /// The first block, from the table's start.
+    first: u32,
+    /// How many blocks.
+    blocks: u32,
+}
+
+/// Checks the used parts of all tables.
+fn tables(run: &mut Run<'_, '_>) {
+    let geometry = run.known.geometry();
     let per_block = geometry.inodes_per_block().max(1);
+    let blocks_of = |group| run.known.used_part(group).div_ceil(per_block);
+    let total = geometry.groups().fold(0u64, |sum, group| sum.saturating_add(blocks_of(group).into()));
+    let parts = wide(run.parts_of(index64(total), index(STRETCH))).max(1);
+    let most = u32::try_from(total.div_ceil(parts)).unwrap_or(STRETCH).clamp(1, STRETCH);
+    let mut stretches = Vec::new();
+    for group in geometry.groups() {
+        let blocks = blocks_of(group);
+        for first in (0..blocks).step_by(index(most)) {
+            stretches.push(Stretch { group, first, blocks: most.min(blocks.saturating_sub(first)) });
+        }
+    }
+    run.parts(stretches.len(), |part, at| {
+        if let Some(stretch) = stretches.get(at) {
+            check_stretch(part, *stretch);
+        }
+    });
+}
+
+fn check_stretch(part: &mut Part<'_, '_>, stretch: Stretch) {
+    let geometry = part.geometry();
+    let Some(descriptor) = part.group(stretch.group) else { return };
     let table = BlockRun { start: descriptor.inode_table, length: geometry.inode_table_blocks().into() };
-    if used == 0 || !geometry.contains_run(table) {
+    if !geometry.contains_run(table) {
         return;
     }
-    let source = context.source;
-    for (at, block) in (0u32..).zip(table.iter().take(index(used.div_ceil(per_block)))) {
-        let bytes = match source.block(block) {
-            Ok(bytes) => bytes,
+    let start = BlockNumber(table.start.0.saturating_add(stretch.first.into()));
+    let first = stretch.first.saturating_mul(geometry.inodes_per_block());
+    let mut buffer = std::mem::take(&mut part.buffer);
+    let read = part.source.read_blocks(BlockRun { start, length: stretch.blocks.into() }, &mut buffer);
+    let all = read.map(|bytes| check_slots(part, (stretch.group, first), bytes));
+    part.buffer = buffer;
+    if all.is_ok() {
+        return;
+    }
+    // One by one, to tell of those that cannot be read and to look at the others.
+    for at in 0..stretch.blocks {
+        let first = first.saturating_add(at.saturating_mul(geometry.inodes_per_block()));
+        match part.source.block(BlockNumber(start.0.saturating_add(at.into()))) {
+            Ok(bytes) => check_slots(part, (stretch.group, first), &bytes),
             Err(error) => {
-                context.find(Place::InodeTable(group), Problem::Unreadable { why: error.to_string() });
-                continue;
-            }
-        };
-        let first = at.saturating_mul(per_block);
-        for (within, slot) in (0u32..).zip(bytes.chunks_exact(size)) {
-            let place = first.saturating_add(within);
-            if place < used
-                && let Some(number) = geometry.inode_at(group, place)
-                && let Ok(view) = InodeView::new(slot)
-                && !all_zero(slot.get(..128).unwrap_or_default())
-            {
-                check_inode(context, number, view);
+                part.find(Place::InodeTable(stretch.group), Problem::Unreadable { why: error.to_string() });
             }
         }
     }
 }
 
-fn check_inode(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>) {
+/// Slots whose checksums are verified together.
+const TOGETHER: usize = 4;
+
+/// Checks the inodes in some blocks of a group's table, given the place of the first.
+fn check_slots(part: &mut Part<'_, '_>, (group, first): (GroupNumber, u32), bytes: &[u8]) {
+    let geometry = part.geometry();
+    let size = index(geometry.inode_size());
+    let Some(before) = geometry.inode_at(group, 0).map(InodeNumber::get) else { return };
+    let places = first..part.used_part(group);
+    let plain = plain::applies(part);
+    let slots = bytes.chunks(size.saturating_mul(TOGETHER));
+    for (place, slots) in places.clone().step_by(TOGETHER).zip(slots) {
+        let Some(number) = InodeNumber::new(before.saturating_add(place)) else { continue };
+        let sound = match (part.layout.checksum_seed, slots.try_into()) {
+            (None, _) => [true; TOGETHER],
+            (Some(seed), Ok(slots)) => inode::verify_four(slots, seed, number),
+            (Some(_), Err(_)) => [false; TOGETHER],
+        };
+        for ((place, slot), sound) in (place..places.end).zip(slots.chunks_exact(size)).zip(sound) {
+            if let Ok(view) = InodeView::new(slot)
+                && let Some(number) = InodeNumber::new(before.saturating_add(place))
+                && !all_zero(slot.get(..HEAD_SIZE).unwrap_or_default())
+            {
+                if !sound && let Some(corrected) = check_sum(part, number, view) {
+                    if let Ok(view) = InodeView::new(&corrected) {
+                        check_inode(part, number, view);
+                    }
+                } else if !(plain && plain::take(part, number, view)) {
+                    check_inode(part, number, view);
+                }
+            }
+        }
+    }
+}
+
+/// Tells of a wrong checksum; gives the inode as it was, where the checksum proves that one bit of it is wrong.
+fn check_sum(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) -> Option<Vec<u8>> {
+    let seed = part.layout.checksum_seed?;
+    let defect = view.verify_checksum(seed, number).err()?;
+    let Some(wrong) = proof::inode(view, seed, number) else {
+        part.find(Place::Inode(number), Problem::ChecksumWrong { defect });
+        return None;
+    };
+    let byte = u32::try_from(wrong.byte).unwrap_or(u32::MAX);
+    part.find(Place::Inode(number), Problem::OneBitWrong { byte, bit: wrong.bit });
+    let mut corrected = view.bytes().to_vec();
+    wrong.flip(&mut corrected);
+    Some(corrected)
+}
+
+fn check_inode(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
     let place = Place::Inode(number);
-    if let Some(seed) = context.layout.checksum_seed
-        && let Err(defect) = view.verify_checksum(seed, number)
-    {
-        context.find(place.clone(), Problem::ChecksumWrong { defect });
-    }
-    let first = context.geometry().first_inode();
+    let first = part.geometry().first_inode();
     if number.get() < first && number != InodeNumber::ROOT {
-        return check_reserved(context, number, view);
+        return check_reserved(part, number, view);
     }
-    let orphan = context.orphans.contains(&number);
+    let orphan = part.orphans.contains(&number);
     let time = view.deletion_time();
-    let looks_like_link = time != 0 && !orphan && chain_remains(context, time);
+    let looks_like_link = time != 0 && !orphan && chain_remains(part, time);
     if looks_like_link {
-        context.find(place.clone(), Problem::OrphanChainRemains { next: time });
+        part.find(place.clone(), Problem::OrphanChainRemains { next: time });
     }
     if view.links() == 0 && !orphan {
         if number == InodeNumber::ROOT {
-            context.find(place, Problem::RootNotDirectory { mode: view.mode() });
+            part.find(place, Problem::RootNotDirectory { mode: view.mode() });
         } else if time == 0 && view.mode() != 0 {
-            context.find(place, Problem::DeletionTimeMissing {});
+            part.find(place, Problem::DeletionTimeMissing {});
         }
         return;
     }
     if time != 0 && !orphan && !looks_like_link {
-        context.find(place.clone(), Problem::DeletionTimeSet { time });
+        part.find(place.clone(), Problem::DeletionTimeSet { time });
     }
     if number == InodeNumber::ROOT && !view.is_directory() {
-        context.find(place, Problem::RootNotDirectory { mode: view.mode() });
+        part.find(place, Problem::RootNotDirectory { mode: view.mode() });
         return;
     }
-    check_used(context, number, view, orphan);
+    check_used(part, number, view, orphan);
 }
 
 /// Whether a time of deletion must be a link of an orphan list that is no more: it is no time of this filesystem.
-fn chain_remains(context: &Context<'_>, time: u32) -> bool {
-    let superblock = context.superblock;
+fn chain_remains(known: &Known<'_>, time: u32) -> bool {
+    let superblock = known.superblock;
     let inodes = superblock.s_inodes_count.get();
     let odd_clock = |seconds: u32| seconds != 0 && seconds < inodes;
     time < inodes
@@ -123,20 +207,21 @@ fn chain_remains(context: &Context<'_>, time: u32) -> bool {
 }
 
 /// Reserved inodes but the root: files that the filesystem keeps for itself.
-fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>) {
+fn check_reserved(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
     let place = Place::Inode(number);
-    let superblock = context.superblock;
+    let superblock = part.superblock;
     let state = known::USED | known::HIDDEN | FileType::from_mode(view.mode()).0 & known::KIND;
-    context.set_state(number, state);
-    let features = context.features();
+    part.states.set(number, state);
+    part.links.set(number, u8::try_from(view.links()).unwrap_or(u8::MAX));
+    let features = part.features();
     match number {
         InodeNumber::RESIZE => return,
         InodeNumber::BAD_BLOCKS => {
             let head = view.head();
             if view.mode() != 0 || view.uid() != 0 || view.links() != 0 || head.i_file_acl_lo.get() != 0 {
-                context.find(place, Problem::BadBlocksInodeWrong { inode: number });
+                part.find(place, Problem::BadBlocksInodeWrong { inode: number });
             }
-            check_blocks(context, number, view, &Seen::default());
+            check_blocks(part, number, view, &Seen::default());
             return;
         }
         _ => {}
@@ -151,9 +236,14 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
     };
     let empty = view.mode() == 0 && view.links() == 0 && view.size() == 0 && all_zero(view.map());
     if !own {
-        let quota = matches!(number, InodeNumber::USER_QUOTA | InodeNumber::GROUP_QUOTA);
-        if !empty && (!quota || features.ro_compat.contains(RoCompat::QUOTA)) {
-            context.find(place, Problem::ReservedNotClear { inode: number });
+        let mapped = matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
+        let used = match number {
+            // Numbers that had other meanings once may hold remains that nobody reads.
+            InodeNumber::USER_QUOTA | InodeNumber::GROUP_QUOTA => view.links() > 0 || mapped,
+            _ => !empty,
+        };
+        if used {
+            part.find(place, Problem::ReservedNotClear { inode: number });
             return;
         }
     }
@@ -162,10 +252,10 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
         let odd = InodeFlags::CASEFOLD | InodeFlags::INDEX | InodeFlags::INLINE_DATA | InodeFlags::EA_INODE;
         let odd = view.flags() & odd;
         if !odd.is_empty() {
-            context.find(place.clone(), Problem::FlagWrong { flag: "of a file", bits: odd.bits() });
+            part.find(place.clone(), Problem::FlagWrong { flag: "of a file", bits: odd.bits() });
         }
     } else {
-        check_flags(context, number, view);
+        check_flags(part, number, view);
     }
     let regular = view.kind() == Some(FileKind::Regular);
     let (wrong, wanted) = match number {
@@ -175,28 +265,29 @@ fn check_reserved(context: &mut Context<'_>, number: InodeNumber, view: InodeVie
         _ => (view.mode() != 0, 0),
     };
     if wrong {
-        context.find(place, Problem::ReservedModeWrong { mode: view.mode(), wanted });
+        part.find(place, Problem::ReservedModeWrong { mode: view.mode(), wanted });
         return;
     }
     if matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)) {
-        return check_blocks(context, number, view, &Seen::default());
+        return check_blocks(part, number, view, &Seen::default());
     }
     // Without a mode it maps nothing, whatever its map says.
-    let in_block = attributes::of_block(context, number, view, &mut Seen::default());
+    let in_block = attributes::of_block(part, number, view, &mut Seen::default());
     if view.size() != 0 {
-        context.find(place, Problem::SizeWrong { stored: view.size(), wanted: 0 });
+        part.find(place, Problem::SizeWrong { stored: view.size(), wanted: 0 });
     }
-    check_block_count(context, number, view, u64::from(in_block) << context.geometry().cluster_bits());
+    let blocks = u64::from(in_block) << part.geometry().cluster_bits();
+    check_block_count(part, number, view, blocks);
 }
 
-fn check_used(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, orphan: bool) {
+fn check_used(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>, orphan: bool) {
     let flags = view.flags();
-    if disguise::is_really_directory(context, number, view) {
+    if disguise::is_really_directory(part, number, view) {
         let mode = FileKind::Directory.mode_bits() | view.mode() & 0o7777;
-        context.find(Place::Inode(number), Problem::ReallyDirectory { found: view.mode(), mode });
+        part.find(Place::Inode(number), Problem::ReallyDirectory { found: view.mode(), mode });
     }
     let mut state = known::USED | FileType::from_mode(view.mode()).0 & known::KIND;
-    let superblock = context.superblock;
+    let superblock = part.superblock;
     let hidden = [superblock.s_prj_quota_inum.get(), superblock.s_orphan_file_inum.get()];
     if hidden.contains(&number.get()) && view.kind() == Some(FileKind::Regular)
         || (orphan && view.links() == 0)
@@ -209,43 +300,44 @@ fn check_used(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_
     if flags.contains(InodeFlags::ENCRYPTED) {
         state |= known::ENCRYPTED;
     }
-    context.set_state(number, state);
-    check_fields(context, number, view);
-    check_flags(context, number, view);
+    part.states.set(number, state);
+    part.links.set(number, u8::try_from(view.links()).unwrap_or(u8::MAX));
+    check_fields(part, number, view);
+    check_flags(part, number, view);
     let mut seen = Seen::default();
-    attributes::in_inode(context, number, view, &mut seen);
+    attributes::in_inode(part, number, view, &mut seen);
     let kind = view.kind();
-    count_kind(context, kind, view);
+    count_kind(part, kind, view);
     match kind {
         Some(FileKind::Directory) => {
-            context.directories.push(Directory { inode: number, dotdot: 0, parent: 0 });
-            check_blocks(context, number, view, &seen);
+            part.found.directories.push(number);
+            check_blocks(part, number, view, &seen);
         }
         Some(FileKind::Regular) => {
-            check_blocks(context, number, view, &seen);
+            check_blocks(part, number, view, &seen);
         }
         Some(FileKind::Symlink) => {
-            if !special::is_sound_symlink(context, number, view) {
-                context.find(Place::Inode(number), Problem::SymlinkWrong { inode: number });
+            if !special::is_sound_symlink(part, number, view) {
+                part.find(Place::Inode(number), Problem::SymlinkWrong { inode: number });
             }
-            check_blocks(context, number, view, &seen);
+            check_blocks(part, number, view, &seen);
         }
         Some(_) => {
             if !special::is_sound_special(view) {
-                context.find(Place::Inode(number), Problem::SpecialFileWrong { inode: number });
+                part.find(Place::Inode(number), Problem::SpecialFileWrong { inode: number });
             } else if view.size() != 0 {
-                context.find(Place::Inode(number), Problem::SpecialSize { stored: view.size() });
+                part.find(Place::Inode(number), Problem::SpecialSize { stored: view.size() });
             }
-            let in_block = attributes::of_block(context, number, view, &mut seen);
-            let clusters = u64::from(in_block) << context.geometry().cluster_bits();
-            check_block_count(context, number, view, clusters.saturating_add(seen.value_blocks));
+            let in_block = attributes::of_block(part, number, view, &mut seen);
+            let clusters = u64::from(in_block) << part.geometry().cluster_bits();
+            check_block_count(part, number, view, clusters.saturating_add(seen.value_blocks));
         }
-        None => context.find(Place::Inode(number), Problem::ModeWrong { inode: number, mode: view.mode() }),
+        None => part.find(Place::Inode(number), Problem::ModeWrong { inode: number, mode: view.mode() }),
     }
 }
 
-fn count_kind(context: &mut Context<'_>, kind: Option<FileKind>, view: InodeView<'_>) {
-    let files = &mut context.summary.files;
+fn count_kind(part: &mut Part<'_, '_>, kind: Option<FileKind>, view: InodeView<'_>) {
+    let files = &mut part.found.files;
     let target = match kind {
         Some(FileKind::Regular) => &mut files.regular,
         Some(FileKind::Directory) => &mut files.directories,
@@ -265,35 +357,34 @@ fn count_kind(context: &mut Context<'_>, kind: Option<FileKind>, view: InodeView
 }
 
 /// Fields that have to be zero or in a range.
-fn check_fields(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>) {
+fn check_fields(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
     let head = view.head();
-    let features = context.features();
-    let linux = context.superblock.s_creator_os.get() == 0;
-    let mut odd: Vec<(&'static str, u64)> = vec![("i_faddr", head.i_faddr.get().into())];
-    if linux && !features.incompat.contains(Incompat::BIT64) {
-        odd.push(("i_file_acl_high", head.i_file_acl_high.get().into()));
-    }
-    if linux && !features.ro_compat.contains(RoCompat::HUGE_FILE) {
-        odd.push(("i_blocks_high", head.i_blocks_high.get().into()));
-    }
-    if view.is_directory() && !features.incompat.contains(Incompat::LARGE_DIR) {
-        odd.push(("i_size_high", head.i_size_high.get().into()));
-    }
-    for (field, value) in odd.into_iter().filter(|(_, value)| *value != 0) {
-        context.find(Place::Inode(number), Problem::FieldNotZero { field, value });
+    let features = part.features();
+    let linux = part.superblock.s_creator_os.get() == 0;
+    let short_acl = linux && !features.incompat.contains(Incompat::BIT64);
+    let short_blocks = linux && !features.ro_compat.contains(RoCompat::HUGE_FILE);
+    let short_size = view.is_directory() && !features.incompat.contains(Incompat::LARGE_DIR);
+    let must_be_zero: [(bool, &str, u64); 4] = [
+        (true, "i_faddr", head.i_faddr.get().into()),
+        (short_acl, "i_file_acl_high", head.i_file_acl_high.get().into()),
+        (short_blocks, "i_blocks_high", head.i_blocks_high.get().into()),
+        (short_size, "i_size_high", head.i_size_high.get().into()),
+    ];
+    for (_, field, value) in must_be_zero.into_iter().filter(|(must, _, value)| *must && *value != 0) {
+        part.find(Place::Inode(number), Problem::FieldNotZero { field, value });
     }
     if let Some(stored) = view.extra_size() {
-        let room = context.geometry().inode_size().saturating_sub(128);
+        let room = part.geometry().inode_size().saturating_sub(128);
         if u32::from(stored) > room || !stored.is_multiple_of(4) || (stored != 0 && stored < 4) {
-            context.find(Place::Inode(number), Problem::ExtraSizeWrong { stored });
+            part.find(Place::Inode(number), Problem::ExtraSizeWrong { stored });
         }
     }
 }
 
 /// Flags that need a feature or another kind of file.
-fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>) {
+fn check_flags(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
     let flags = view.flags();
-    let features = context.features();
+    let features = part.features();
     let directory = view.is_directory();
     let regular = view.kind() == Some(FileKind::Regular);
     let lacks = |flag, feature| flags.contains(flag) && !features.incompat.contains(feature);
@@ -306,7 +397,7 @@ fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'
         without.push(("inline_data", InodeFlags::INLINE_DATA));
     }
     if lacks(InodeFlags::EA_INODE, Incompat::EA_INODE) {
-        context.find(Place::Inode(number), Problem::ValueFeatureUnset {});
+        part.find(Place::Inode(number), Problem::ValueFeatureUnset {});
     }
     if flags.contains(InodeFlags::CASEFOLD) {
         if !directory {
@@ -321,7 +412,7 @@ fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'
     if flags.contains(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) && (directory || regular) {
         wrong.push(("inline_data", InodeFlags::INLINE_DATA));
     }
-    if flags.contains(InodeFlags::INDEX) && (!directory || !context.layout.has_directory_index()) {
+    if flags.contains(InodeFlags::INDEX) && (!directory || !part.layout.has_directory_index()) {
         wrong.push(("index", InodeFlags::INDEX));
     }
     let symlink = view.kind() == Some(FileKind::Symlink);
@@ -334,23 +425,23 @@ fn check_flags(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'
         wrong.push(("extents or inline_data", mapping));
     }
     if !directory && !regular && !odd.is_empty() {
-        context.find(Place::Inode(number), Problem::FlagsOddOnSpecial { bits: odd.bits() });
+        part.find(Place::Inode(number), Problem::FlagsOddOnSpecial { bits: odd.bits() });
     }
     let place = Place::Inode(number);
     for (flag, bits) in without {
-        context.find(place.clone(), Problem::FlagWithoutFeature { flag, bits: bits.bits() });
+        part.find(place.clone(), Problem::FlagWithoutFeature { flag, bits: bits.bits() });
     }
     for (flag, bits) in wrong {
-        context.find(place.clone(), Problem::FlagWrong { flag, bits: bits.bits() });
+        part.find(place.clone(), Problem::FlagWrong { flag, bits: bits.bits() });
     }
     if flags.contains(InodeFlags::IMAGIC) && !features.compat.contains(Compat::IMAGIC_INODES) {
-        context.find(place, Problem::MagicFlag {});
+        part.find(place, Problem::MagicFlag {});
     }
 }
 
 /// What the walk over an inode's map collects.
-struct Collector<'c, 'a> {
-    context: &'c mut Context<'a>,
+struct Collector<'c, 'k, 'a> {
+    part: &'c mut Part<'k, 'a>,
     number: InodeNumber,
     directory: bool,
     /// The last logical block that the file may have.
@@ -367,17 +458,17 @@ struct Collector<'c, 'a> {
     problems: usize,
 }
 
-impl Collector<'_, '_> {
+impl Collector<'_, '_, '_> {
     fn find(&mut self, place: Place, problem: MapProblem) {
         self.problems = self.problems.saturating_add(1);
         if self.problems <= MOST_MAP_PROBLEMS {
-            self.context.find(place, problem);
+            self.part.find(place, problem);
         }
     }
 
     /// Claims the clusters of a piece, but not the one that it shares with the piece before.
     fn claim(&mut self, piece: Piece) {
-        let bits = self.context.geometry().cluster_bits();
+        let bits = self.part.geometry().cluster_bits();
         let mask = (1u64 << bits).saturating_sub(1);
         if bits > 0 && (piece.physical & mask != piece.logical & mask || self.leaves_its_cluster(piece)) {
             let problem =
@@ -396,7 +487,7 @@ impl Collector<'_, '_> {
             first = first.saturating_add(1);
         }
         if first <= last {
-            self.context.claims.claim_range(first, last);
+            self.part.claim(first, last);
         }
         self.clusters = self.clusters.saturating_add(last.saturating_add(1).saturating_sub(first));
         if self.previous.is_some_and(|before| before.physical.saturating_add(before.length) != piece.physical)
@@ -407,10 +498,10 @@ impl Collector<'_, '_> {
     }
 }
 
-impl Collector<'_, '_> {
+impl Collector<'_, '_, '_> {
     /// The list of bad blocks cannot name what the filesystem lies in, nor itself: what is in use there can be read.
     fn check_listed(&mut self, run: BlockRun) {
-        let metadata = self.context.claims.in_metadata(run);
+        let metadata = self.part.in_metadata(run);
         let node = run.iter().find(|block| self.nodes.contains(block));
         if let Some(block) = metadata.or(node) {
             self.find(Place::Inode(self.number), MapProblem::ListedMetadata { block });
@@ -419,7 +510,7 @@ impl Collector<'_, '_> {
 
     /// Whether a piece begins in the file's cluster that the piece before ended in, but in another cluster on disk.
     fn leaves_its_cluster(&self, piece: Piece) -> bool {
-        let bits = self.context.geometry().cluster_bits();
+        let bits = self.part.geometry().cluster_bits();
         self.previous.is_some_and(|before| {
             let last = before.length.saturating_sub(1);
             before.logical.saturating_add(last) >> bits == piece.logical >> bits
@@ -440,12 +531,12 @@ pub fn last_logical(layout: &Layout, view: InodeView<'_>) -> u64 {
     }
 }
 
-impl Visitor for Collector<'_, '_> {
+impl Visitor for Collector<'_, '_, '_> {
     fn data(&mut self, piece: Piece) {
         let place = Place::Inode(self.number);
         let run = BlockRun { start: BlockNumber(piece.physical), length: piece.length };
         let end = piece.logical.saturating_add(piece.length.saturating_sub(1));
-        if !self.context.geometry().contains_run(run) {
+        if !self.part.geometry().contains_run(run) {
             let problem = MapProblem::BlockInvalid { logical: piece.logical, block: run.start };
             return self.find(place, problem);
         }
@@ -462,7 +553,7 @@ impl Visitor for Collector<'_, '_> {
             self.find(place.clone(), MapProblem::UnwrittenInDirectory { logical: piece.logical });
         }
         if !self.over_metadata
-            && let Some(block) = self.context.claims.in_metadata(run)
+            && let Some(block) = self.part.in_metadata(run)
         {
             let distance = block.0.saturating_sub(piece.physical);
             let problem = MapProblem::OverMetadata { logical: piece.logical.saturating_add(distance), block };
@@ -473,7 +564,7 @@ impl Visitor for Collector<'_, '_> {
     }
 
     fn node(&mut self, block: BlockNumber) -> bool {
-        if self.context.claims.in_metadata(BlockRun::single(block)).is_some() && !self.over_metadata {
+        if self.part.in_metadata(BlockRun::single(block)).is_some() && !self.over_metadata {
             self.find(Place::Inode(self.number), MapProblem::OverMetadata { logical: 0, block });
             return false;
         }
@@ -481,9 +572,9 @@ impl Visitor for Collector<'_, '_> {
         if self.over_metadata {
             self.nodes.push(block);
         }
-        let cluster = self.context.claims.cluster(block.0);
+        let cluster = self.part.claims.cluster(block.0);
         // A node that somebody claimed before is not entered again: that ends circles and bounds the walk.
-        !self.context.claims.claim(cluster)
+        !self.part.claim_single(cluster)
     }
 
     fn problem(&mut self, place: Place, problem: MapProblem) {
@@ -492,20 +583,20 @@ impl Visitor for Collector<'_, '_> {
 }
 
 /// Walks the map, claims what it maps, and compares size and count of blocks with it.
-fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, seen: &Seen) {
+fn check_blocks(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>, seen: &Seen) {
     let mut seen = *seen;
-    let in_block = attributes::of_block(context, number, view, &mut seen);
+    let in_block = attributes::of_block(part, number, view, &mut seen);
     let flags = view.flags();
     let kind = view.kind();
-    if flags.contains(InodeFlags::ENCRYPTED) && context.features().incompat.contains(Incompat::ENCRYPT) {
+    if flags.contains(InodeFlags::ENCRYPTED) && part.features().incompat.contains(Incompat::ENCRYPT) {
         match seen.context {
             None => {
                 let problem = Problem::EncryptionContextWrong { inode: number, missing: true };
-                context.find(Place::Inode(number), problem);
+                part.find(Place::Inode(number), problem);
             }
             Some(false) => {
                 let problem = Problem::EncryptionContextWrong { inode: number, missing: false };
-                context.find(Place::Inode(number), problem);
+                part.find(Place::Inode(number), problem);
             }
             Some(true) => {}
         }
@@ -513,9 +604,9 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
     let inline = flags.contains(InodeFlags::INLINE_DATA);
     let short = kind == Some(FileKind::Symlink) && special::is_fast_symlink(view);
     let mapped = !inline && !short;
-    let (source, layout) = (context.source, context.layout);
+    let (source, layout) = (part.source, part.layout);
     let mut collector = Collector {
-        context,
+        part,
         number,
         directory: kind == Some(FileKind::Directory),
         most: last_logical(layout, view),
@@ -530,7 +621,7 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
     };
     if mapped {
         if special::looks_like_extents(view) && layout.features().incompat.contains(Incompat::EXTENTS) {
-            collector.context.find(Place::Inode(number), Problem::ExtentsFlagMissing {});
+            collector.part.find(Place::Inode(number), Problem::ExtentsFlagMissing {});
             return;
         }
         if !flags.contains(InodeFlags::EXTENTS)
@@ -542,37 +633,40 @@ fn check_blocks(context: &mut Context<'_>, number: InodeNumber, view: InodeView<
         }
         maps::walk(View { source, layout }, number, view, &mut collector);
     }
-    let Collector { context, clusters, last, last_written, fragmented, problems, .. } = collector;
-    if fragmented && number.get() >= context.geometry().first_inode() {
-        context.summary.files.fragmented = context.summary.files.fragmented.saturating_add(1);
+    let Collector { part, clusters, last, last_written, fragmented, problems, .. } = collector;
+    if fragmented && number.get() >= part.geometry().first_inode() {
+        part.found.files.fragmented = part.found.files.fragmented.saturating_add(1);
         if kind == Some(FileKind::Directory) {
-            context.summary.files.fragmented_directories =
-                context.summary.files.fragmented_directories.saturating_add(1);
+            part.found.files.fragmented_directories =
+                part.found.files.fragmented_directories.saturating_add(1);
         }
     }
     if number == InodeNumber::BAD_BLOCKS {
         return;
     }
+    if kind == Some(FileKind::Directory) && clusters >= LARGE_DIRECTORY {
+        part.found.large_directories.push(number);
+    }
     if inline {
-        check_inline(context, number, view, &seen);
+        check_inline(part, number, view, &seen);
     } else if problems == 0 && mapped {
         let only_nodes = last.is_none() && clusters > u64::from(in_block);
-        check_size(context, number, view, (last, last_written, only_nodes));
+        check_size(part, number, view, (last, last_written, only_nodes));
     }
     if problems == 0 {
-        let blocks = (clusters << context.geometry().cluster_bits()).saturating_add(seen.value_blocks);
-        check_block_count(context, number, view, blocks);
+        let blocks = (clusters << part.geometry().cluster_bits()).saturating_add(seen.value_blocks);
+        check_block_count(part, number, view, blocks);
     }
 }
 
 /// Compares the size with the last block.
 fn check_size(
-    context: &mut Context<'_>,
+    part: &mut Part<'_, '_>,
     number: InodeNumber,
     view: InodeView<'_>,
     (last, last_written, only_nodes): (Option<u64>, Option<u64>, bool),
 ) {
-    let bits = context.geometry().block_bits();
+    let bits = part.geometry().block_bits();
     let size = view.size();
     let after = |last: Option<u64>| last.map_or(0, |last| last.saturating_add(1));
     if view.kind() == Some(FileKind::Directory) {
@@ -584,20 +678,20 @@ fn check_size(
                 (true, 0) => return,
                 (true, _) => Problem::SizeWrong { stored: size, wanted: 0 },
             };
-            return context.find(Place::Inode(number), problem);
+            return part.find(Place::Inode(number), problem);
         }
-        let slack = u64::from(context.superblock.s_prealloc_dir_blocks) << bits;
+        let slack = u64::from(part.superblock.s_prealloc_dir_blocks) << bits;
         let aligned = size >> bits << bits == size;
         if !aligned || size > wanted || wanted.saturating_sub(size) > slack {
-            context.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
+            part.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
         }
         return;
     }
-    if view.flags().contains(InodeFlags::VERITY) || context.orphans.contains(&number) {
+    if view.flags().contains(InodeFlags::VERITY) || part.orphans.contains(&number) {
         return;
     }
     let extents = view.flags().contains(InodeFlags::EXTENTS);
-    let per_block = u64::from(context.geometry().pointers_per_block());
+    let per_block = u64::from(part.geometry().pointers_per_block());
     let squared = per_block.saturating_mul(per_block);
     let mapped = per_block
         .saturating_mul(squared)
@@ -608,39 +702,39 @@ fn check_size(
     let least = last_written.unwrap_or(0) << bits;
     if size < least || size >= most << bits {
         let wanted = after(last_written) << bits;
-        context.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
+        part.find(Place::Inode(number), Problem::SizeWrong { stored: size, wanted });
     } else if view.kind() == Some(FileKind::Regular) && size > 0x7fff_ffff {
-        context.has_large_file = true;
+        part.found.has_large_file = true;
     }
 }
 
 /// Compares `i_blocks` with what was counted, in 512-byte units.
-fn check_block_count(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, blocks: u64) {
-    let huge = context.features().ro_compat.contains(RoCompat::HUGE_FILE);
-    let shift = context.geometry().block_bits().saturating_sub(9);
+fn check_block_count(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>, blocks: u64) {
+    let huge = part.features().ro_compat.contains(RoCompat::HUGE_FILE);
+    let shift = part.geometry().block_bits().saturating_sub(9);
     let raw = if huge { view.blocks_raw() } else { view.blocks_raw() & u64::from(u32::MAX) };
     let in_blocks = huge && view.flags().contains(InodeFlags::HUGE_FILE);
     let stored = if in_blocks { raw << shift } else { raw };
     let counted = blocks << shift;
     if stored != counted {
         let (stored, counted) = if in_blocks { (raw, blocks) } else { (stored, counted) };
-        context.find(Place::Inode(number), Problem::BlocksWrong { stored, counted });
+        part.find(Place::Inode(number), Problem::BlocksWrong { stored, counted });
     }
 }
 
 /// Inline data lies in the map and in an attribute, which has to be there, and the size is that of both.
-fn check_inline(context: &mut Context<'_>, number: InodeNumber, view: InodeView<'_>, seen: &Seen) {
+fn check_inline(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>, seen: &Seen) {
     let place = Place::Inode(number);
     let size = view.size();
     let Some(rest) = seen.inline else {
-        return context.find(place, Problem::InlineDataWrong { why: "its attribute is missing" });
+        return part.find(place, Problem::InlineDataWrong { why: "its attribute is missing" });
     };
     let held = wide(MAP_SIZE.saturating_add(rest));
     if view.is_directory() {
         if size != held {
-            context.find(place, Problem::SizeWrong { stored: size, wanted: held });
+            part.find(place, Problem::SizeWrong { stored: size, wanted: held });
         }
     } else if size > held || (rest > 0 && size != held) {
-        context.find(place, Problem::SizeWrong { stored: size, wanted: held });
+        part.find(place, Problem::SizeWrong { stored: size, wanted: held });
     }
 }

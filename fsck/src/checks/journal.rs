@@ -80,7 +80,7 @@ fn journal(context: &Context<'_>) -> Vec<Problem> {
             let waits = journal.superblock().s_start.get() != 0;
             let mut found =
                 if backup_is_current(context, view) { Vec::new() } else { vec![Problem::BackupStale {}] };
-            if waits && !recover && !context.summary.replayed {
+            if waits && !recover && !context.ledger.summary.replayed {
                 found.push(Problem::DataWithoutRecovery {});
             }
             found
@@ -112,7 +112,11 @@ fn foreign_fields(superblock: &JournalSuperblock) -> Option<&'static str> {
 
 /// After a replay, orphans are what the next mount expects; without one, somebody should have dealt with them.
 fn waiting(context: &Context<'_>, count: u64) -> Problem {
-    if context.summary.replayed { Problem::OrphansWaiting { count } } else { Problem::OrphansLeft { count } }
+    if context.ledger.summary.replayed {
+        Problem::OrphansWaiting { count }
+    } else {
+        Problem::OrphansLeft { count }
+    }
 }
 
 /// Follows the list of orphans, whose links lie in the inodes' deletion times.

@@ -3,13 +3,14 @@
 //! The walks use a stack of their own; a tree's depth falls with each step, and a node that the visitor declines is
 //! not entered, which is what bounds a tree that hangs together in a circle.
 
-use ext4kit_format::bytes::le32;
+use ext4kit_format::bytes::{le16, le32};
 use ext4kit_format::disk::extent::{self, Node};
 use ext4kit_format::disk::inode::{InodeFlags, InodeView};
 use ext4kit_format::layout::Layout;
 use ext4kit_format::txn::Owner;
 use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
 
+use super::proof;
 use crate::finding::MapProblem;
 use crate::source::Source;
 
@@ -48,7 +49,7 @@ pub struct View<'a> {
 }
 
 /// Walks the map of an inode, which has one.
-pub fn walk(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut dyn Visitor) {
+pub fn walk(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut impl Visitor) {
     if inode.flags().contains(InodeFlags::EXTENTS) {
         walk_extents(view, number, inode, visitor);
     } else {
@@ -64,11 +65,10 @@ struct Pending {
     start: u64,
 }
 
-fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut dyn Visitor) {
-    let seed = view.layout.inode_seed(Owner { inode: number, generation: inode.generation() });
+fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut impl Visitor) {
     let mut pending: Vec<Pending> = Vec::new();
     let place = |block| Place::ExtentNode { inode: number, block };
-    enter(inode.map(), None, 0..u64::from(u32::MAX), (&mut pending, &place(None), visitor, view));
+    enter(inode.map(), None, 0..u64::from(u32::MAX), (&mut pending, &place(None), visitor));
     while let Some(next) = pending.pop() {
         let place = place(Some(next.block));
         if !view.layout.geometry.contains(next.block) {
@@ -85,13 +85,28 @@ fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visit
                 continue;
             }
         };
-        if let Some(seed) = seed
-            && let Err(defect @ Defect::Checksum { .. }) = extent::verify_checksum(&bytes, seed)
+        let owner = Owner { inode: number, generation: inode.generation() };
+        let range = next.start..next.end;
+        let seed = view.layout.inode_seed(owner);
+        let sum = seed.map_or(Ok(()), |seed| extent::verify_checksum(&bytes, seed));
+        let whole = Node::parse(&bytes).is_ok_and(|node| node.depth() == next.depth);
+        if (sum.is_err() || !whole)
+            && let Some(seed) = seed
+            && let Some(fixed) = proof::node(&bytes, next.depth, seed)
         {
+            visitor.problem(place.clone(), MapProblem::NodeProven {});
+            enter(&fixed, Some(next.depth), range, (&mut pending, &place, visitor));
+            continue;
+        }
+        if let Err(defect @ Defect::Checksum { .. }) = sum {
             visitor.problem(place.clone(), MapProblem::ChecksumWrong { defect });
         }
-        let range = next.start..next.end;
-        enter(&bytes, Some(next.depth), range, (&mut pending, &place, visitor, view));
+        let capacity = extent::block_capacity(view.layout.geometry.block_size());
+        let stored = le16(&bytes, 4).unwrap_or(0);
+        if whole && stored < capacity.saturating_sub(2) {
+            visitor.problem(place.clone(), MapProblem::CapacityWrong { stored, wanted: capacity });
+        }
+        enter(&bytes, Some(next.depth), range, (&mut pending, &place, visitor));
     }
 }
 
@@ -100,9 +115,8 @@ fn enter(
     bytes: &[u8],
     depth: Option<u16>,
     range: std::ops::Range<u64>,
-    to: (&mut Vec<Pending>, &Place, &mut dyn Visitor, View<'_>),
+    (pending, place, visitor): (&mut Vec<Pending>, &Place, &mut impl Visitor),
 ) {
-    let (pending, place, visitor, _) = to;
     let node = match Node::parse(bytes) {
         Ok(node) => node,
         Err(defect) => return visitor.problem(place.clone(), MapProblem::NodeDamaged { defect }),
@@ -150,7 +164,7 @@ struct Pointers {
     logical: u64,
 }
 
-fn walk_block_map(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut dyn Visitor) {
+fn walk_block_map(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut impl Visitor) {
     let geometry = &view.layout.geometry;
     let per_block_bits = geometry.block_bits().saturating_sub(2);
     let word = |at: usize| le32(inode.map(), at.saturating_mul(4)).unwrap_or(0);
@@ -213,7 +227,7 @@ struct Joined {
 }
 
 impl Joined {
-    fn add(&mut self, logical: u64, block: u32, visitor: &mut dyn Visitor) {
+    fn add(&mut self, logical: u64, block: u32, visitor: &mut impl Visitor) {
         if block == 0 {
             return;
         }
@@ -229,7 +243,7 @@ impl Joined {
         self.piece = Some(Piece { logical, physical, length: 1, unwritten: false });
     }
 
-    fn flush(&mut self, visitor: &mut dyn Visitor) {
+    fn flush(&mut self, visitor: &mut impl Visitor) {
         if let Some(piece) = self.piece.take() {
             visitor.data(piece);
         }

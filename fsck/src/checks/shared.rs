@@ -7,32 +7,35 @@ use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::disk::inode::{FileKind, InodeFlags, InodeView};
 use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, Place};
 
-use super::claims::Budget;
-use super::context::{Context, known};
+use super::bits::Budget;
+use super::context::{Context, Known, known};
 use super::maps::{self, Piece, View, Visitor};
 use super::special;
 use crate::finding::MapProblem;
 
 struct Owners<'c, 'a> {
-    context: &'c Context<'a>,
+    known: &'c Known<'a>,
     entered: FxHashSet<BlockNumber>,
-    budget: &'c mut Budget,
+    budget: &'c Budget,
     /// The runs of this inode that are shared.
     runs: Vec<BlockRun>,
 }
 
 impl Owners<'_, '_> {
     fn add(&mut self, start: u64, length: u64) {
-        let claims = &self.context.claims;
         let end = start.saturating_add(length);
-        let bits = self.context.geometry().cluster_bits();
-        let mut cluster = claims.cluster(start);
-        while let Some(next) = claims.shared.next(cluster) {
+        let bits = self.known.geometry().cluster_bits();
+        let shared = &self.known.claims.shared;
+        let mut cluster = self.known.claims.cluster(start);
+        let behind = self.known.claims.cluster(end.saturating_sub(1)).saturating_add(1);
+        // Each stretch costs, as each may become a finding.
+        while let Some(next) = shared.next(cluster..behind) {
             let block = (next << bits).max(start);
-            if block >= end || !self.budget.take(1) {
+            if !self.budget.take(1) {
                 break;
             }
-            let stop = (next.saturating_add(1) << bits).min(end);
+            cluster = shared.next_absent(next..behind).unwrap_or(behind);
+            let stop = (cluster << bits).min(end);
             match self.runs.last_mut() {
                 Some(last) if last.start.0.saturating_add(last.length) == block => {
                     last.length = last.length.saturating_add(stop.saturating_sub(block));
@@ -42,7 +45,6 @@ impl Owners<'_, '_> {
                         .push(BlockRun { start: BlockNumber(block), length: stop.saturating_sub(block) });
                 }
             }
-            cluster = next.saturating_add(1);
         }
     }
 }
@@ -50,7 +52,7 @@ impl Owners<'_, '_> {
 impl Visitor for Owners<'_, '_> {
     fn data(&mut self, piece: Piece) {
         let run = BlockRun { start: BlockNumber(piece.physical), length: piece.length };
-        if self.context.geometry().contains_run(run) {
+        if self.known.geometry().contains_run(run) {
             self.add(piece.physical, piece.length);
         }
     }
@@ -67,20 +69,17 @@ impl Visitor for Owners<'_, '_> {
 pub fn check(context: &mut Context<'_>) {
     // Images for reading only may share blocks on purpose.
     let allowed = context.features().ro_compat.contains(RoCompat::SHARED_BLOCKS);
-    if !context.claims.any_shared || allowed {
+    if !context.claims.any_shared() || allowed {
         return;
     }
-    let mut budget = Budget::new(context.geometry());
+    let budget = Budget::new(context.geometry());
     let mut found: Vec<(InodeNumber, BlockRun)> = Vec::new();
-    for (at, state) in (1u32..).zip(context.states.iter()) {
-        if state & known::USED == 0 {
+    for number in (1..=context.geometry().inodes_count()).filter_map(InodeNumber::new) {
+        // The list of bad blocks has nothing to give up: whoever else has such a block moves away.
+        if context.state(number) & known::USED == 0 || number == InodeNumber::BAD_BLOCKS {
             continue;
         }
-        // The list of bad blocks has nothing to give up: whoever else has such a block moves away.
-        let Some(number) = InodeNumber::new(at).filter(|number| *number != InodeNumber::BAD_BLOCKS) else {
-            continue;
-        };
-        for run in runs_of(context, number, &mut budget) {
+        for run in runs_of(&context.known, number, &budget) {
             found.push((number, run));
         }
     }
@@ -90,12 +89,12 @@ pub fn check(context: &mut Context<'_>) {
     }
 }
 
-fn runs_of(context: &Context<'_>, number: InodeNumber, budget: &mut Budget) -> Vec<BlockRun> {
-    let Some((bytes, range)) = context.inode_block(number) else { return Vec::new() };
+fn runs_of(known: &Known<'_>, number: InodeNumber, budget: &Budget) -> Vec<BlockRun> {
+    let Some((bytes, range)) = known.inode_block(number) else { return Vec::new() };
     let Some(view) = bytes.get(range).and_then(|slot| InodeView::new(slot).ok()) else { return Vec::new() };
-    let mut owners = Owners { context, entered: FxHashSet::default(), budget, runs: Vec::new() };
+    let mut owners = Owners { known, entered: FxHashSet::default(), budget, runs: Vec::new() };
     let acl = view.attribute_block();
-    if acl.0 != 0 && context.geometry().contains(acl) {
+    if acl.0 != 0 && known.geometry().contains(acl) {
         owners.add(acl.0, 1);
     }
     let inline = view.flags().contains(InodeFlags::INLINE_DATA);
@@ -105,7 +104,7 @@ fn runs_of(context: &Context<'_>, number: InodeNumber, budget: &mut Budget) -> V
         _ => number == InodeNumber::BAD_BLOCKS,
     };
     if mapped && number != InodeNumber::RESIZE && !all_zero(view.map()) {
-        maps::walk(View { source: context.source, layout: context.layout }, number, view, &mut owners);
+        maps::walk(View { source: known.source, layout: known.layout }, number, view, &mut owners);
     }
     owners.runs
 }

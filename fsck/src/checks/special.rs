@@ -5,7 +5,7 @@ use ext4kit_format::disk::inode::{InodeFlags, InodeView, MAP_SIZE};
 use ext4kit_format::num::{index64, wide};
 use ext4kit_format::{BlockNumber, InodeNumber};
 
-use super::context::Context;
+use super::context::Known;
 use super::maps::{self, Piece, View, Visitor};
 use crate::finding::MapProblem;
 
@@ -41,7 +41,7 @@ impl Visitor for First {
 }
 
 /// Whether a symbolic link has a target that fits its size.
-pub fn is_sound_symlink(context: &Context<'_>, number: InodeNumber, view: InodeView<'_>) -> bool {
+pub fn is_sound_symlink(known: &Known<'_>, number: InodeNumber, view: InodeView<'_>) -> bool {
     let size = view.size();
     if size == 0 || size > u64::from(u32::MAX) || view.flags().contains(InodeFlags::INDEX) {
         return false;
@@ -52,12 +52,12 @@ pub fn is_sound_symlink(context: &Context<'_>, number: InodeNumber, view: InodeV
     if is_fast_symlink(view) {
         return target_fits(view.map(), size, view.flags());
     }
-    let geometry = context.geometry();
+    let geometry = known.geometry();
     if size >= geometry.block_size().into() {
         return false;
     }
     let mut first = First(None, 0);
-    maps::walk(View { source: context.source, layout: context.layout }, number, view, &mut first);
+    maps::walk(View { source: known.source, layout: known.layout }, number, view, &mut first);
     let Some(piece) = first.0.filter(|piece| piece.logical == 0 && piece.length == 1 && first.1 == 1) else {
         return false;
     };
@@ -65,7 +65,7 @@ pub fn is_sound_symlink(context: &Context<'_>, number: InodeNumber, view: InodeV
     if !geometry.contains(block) {
         return false;
     }
-    context.source.block(block).is_ok_and(|bytes| target_fits(&bytes, size, view.flags()))
+    known.source.block(block).is_ok_and(|bytes| target_fits(&bytes, size, view.flags()))
 }
 
 /// Whether the target ends where the size says; an encrypted one says itself how long it is.

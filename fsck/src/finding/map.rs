@@ -26,7 +26,7 @@ problems! {
         /// An unwritten extent in a directory.
         UnwrittenInDirectory { logical: u64 } = 410 Preen [0x0001_0073, 0x0001_0087] "block {logical} of a directory is unwritten" => Repair::RebuildMap;
         /// A block is claimed more than once.
-        Shared { block: BlockNumber, length: u64 } = 412 DataLoss [0x0001_0014, 0x0001_1000, 0x0001_1001, 0x0001_1002, 0x0001_1008, 0x0001_2000, 0x0001_3000, 0x0001_3001, 0x0001_3002, 0x0001_3003, 0x0001_3004, 0x0001_3006, 0x0001_3007] "{length} blocks from {block} belong to others as well" => Repair::CloneBlocks;
+        Shared { block: BlockNumber, length: u64 } = 412 Repairable [0x0001_0014, 0x0001_1000, 0x0001_1001, 0x0001_1002, 0x0001_1008, 0x0001_2000, 0x0001_3000, 0x0001_3001, 0x0001_3002, 0x0001_3003, 0x0001_3004, 0x0001_3006, 0x0001_3007] "{length} blocks from {block} belong to others as well" => Repair::CloneBlocks;
         /// A block of pointers cannot be read.
         Unreadable { why: String } = 413 DataLoss [0x0001_0029] "{why}" => Repair::RebuildMap;
         /// The depth of a child is not one less than its parent's.
@@ -35,5 +35,9 @@ problems! {
         TooBig { logical: u64, block: BlockNumber } = 416 Preen [0x0001_0026, 0x0001_0025] "block {logical} (at {block}) is behind what such a file may have" => Repair::Unmap { logical: *logical, length: 1 };
         /// The list of bad blocks names a block that the filesystem itself lies in.
         ListedMetadata { block: BlockNumber } = 417 Repairable [] "the list of bad blocks names {block}, where the filesystem itself lies" => Repair::Unmap { logical: 0, length: 1 };
+        /// A node of the tree says that it holds fewer slots than it has.
+        CapacityWrong { stored: u16, wanted: u16 } = 418 Repairable [] "eh_max is {stored}, should be {wanted}" => Repair::RebuildMap;
+        /// A node is damaged, and its checksum proves what it was.
+        NodeProven {} = 419 Repairable [] "damaged, but its checksum proves what it held" => Repair::RebuildMap;
     }
 }

@@ -78,6 +78,7 @@ const LOSSLESS: &[&str] = &[
     "RewriteBackups",
     "RestoreDescriptor",
     "RefreshChecksum",
+    "FlipBit",
     "Relocate",
     "CloneBlocks",
     "RebuildIndex",

@@ -106,8 +106,8 @@ impl<'a> Workshop<'a> {
     /// A free run of clusters between two, at most so many.
     fn free_run(&self, from: u64, to: u64, most: u64) -> Option<(u64, u64)> {
         let used = &self.knowledge.claims.used;
-        let start = used.next_absent(from, to)?;
-        let end = used.next(start).unwrap_or(to).min(to);
+        let start = used.next_absent(from..to)?;
+        let end = used.next(start..to).unwrap_or(to);
         Some((start, end.saturating_sub(start).min(most)))
     }
 }
@@ -215,8 +215,8 @@ pub fn take_run(claims: &mut Claims, geometry: &Geometry, wanted: Wanted) -> Opt
     let count = wanted.blocks.div_ceil(1 << bits).max(1);
     let mut from = claims.cluster(wanted.within.start.0.max(geometry.first_data_block().0));
     loop {
-        let start = claims.used.next_absent(from, end)?;
-        let next = claims.used.next(start).unwrap_or(end).min(end);
+        let start = claims.used.next_absent(from..end)?;
+        let next = claims.used.next(start..end).unwrap_or(end);
         if next.saturating_sub(start) >= count {
             for cluster in start..start.saturating_add(count) {
                 claims.used.insert(cluster);
