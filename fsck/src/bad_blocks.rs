@@ -16,8 +16,8 @@ use ext4kit_format::{BlockNumber, BlockRun, Place};
 use crate::check;
 use crate::checks::context::Knowledge;
 use crate::opening::Opened;
-use crate::repairs::{UntilInodes, maps};
 use crate::repairs::workshop::Workshop;
+use crate::repairs::{UntilInodes, maps};
 
 /// What is read at once, in bytes.
 const CHUNK: u64 = 1 << 20;

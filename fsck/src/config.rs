@@ -123,7 +123,9 @@ impl Config {
         match (key, truth(value)) {
             ("description", _) => {}
             // A finding that answers other problems as well is not made safe by a word about one of them.
-            ("preen_ok", Some(true)) if lines.iter().all(|line| line.answers.len() == 1) && !lines.is_empty() => {
+            ("preen_ok", Some(true))
+                if lines.iter().all(|line| line.answers.len() == 1) && !lines.is_empty() =>
+            {
                 self.preen.extend(lines.iter().map(|line| (line.code, true)));
             }
             ("preen_ok", Some(false)) if !lines.is_empty() => {

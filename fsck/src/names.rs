@@ -198,7 +198,8 @@ pub fn changes(before: &Names, after: &Names, losses: &[Finding]) -> Vec<Changed
             lost.entry(inode).or_default().push(loss);
         }
     }
-    let inodes: BTreeSet<InodeNumber> = before.of.keys().chain(after.of.keys()).chain(lost.keys()).copied().collect();
+    let inodes: BTreeSet<InodeNumber> =
+        before.of.keys().chain(after.of.keys()).chain(lost.keys()).copied().collect();
     let mut changed = Vec::new();
     for inode in inodes {
         let (paths_before, paths_after) = (before.paths(inode), after.paths(inode));

@@ -347,9 +347,9 @@ pub fn verbose_lines(summary: &Summary, bad_blocks: u64) -> String {
     let fragmented = files.fragmented.saturating_sub(files.fragmented_directories);
     let of = |part: u64, whole: u64| format!("used ({}, out of {whole})", percent(part, whole, 2));
     let specials = [files.character_devices, files.block_devices, files.fifos, files.symlinks, files.sockets];
-    let all = specials.iter().fold(files.regular.saturating_add(files.directories), |sum, count| {
-        sum.saturating_add(*count)
-    });
+    let all = specials
+        .iter()
+        .fold(files.regular.saturating_add(files.directories), |sum, count| sum.saturating_add(*count));
     let rows = [
         (summary.inodes_used, "inode", format!(" {}", of(summary.inodes_used, summary.inodes_total))),
         (fragmented, "non-contiguous file", format!(" ({})", share(fragmented))),

@@ -72,11 +72,7 @@ impl Request {
 
     /// The answers that stand from the start.
     pub fn standing(&self) -> Standing {
-        Standing {
-            safe: self.config.preen.clone(),
-            never: self.config.never.clone(),
-            ..Standing::default()
-        }
+        Standing { safe: self.config.preen.clone(), never: self.config.never.clone(), ..Standing::default() }
     }
 }
 
@@ -116,7 +112,8 @@ fn wishes(options: &Options) -> Result<Wishes, Failure> {
     let mut fixes_only = std::env::var_os("E2FSCK_FIXES_ONLY").is_some();
     for option in options.extended.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty())
     {
-        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let alone = !matches!(name, "readahead_kb" | "ea_ver");
         if alone && value.is_some() {
             return Err(Failure::usage("-E", format!("{name} takes no value")));

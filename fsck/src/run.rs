@@ -20,9 +20,9 @@ use ext4kit_format::{InodeNumber, LogicalBlock, commit};
 use crate::after;
 use crate::bad_blocks::{self, Change};
 use crate::due::{open, reason_to_check};
-use crate::opening::{self, Opened};
 use crate::lost::Report;
 use crate::names::{self, Before, Changed, Names};
+use crate::opening::{self, Opened};
 use crate::options::{FindSuper, Options};
 use crate::policy::Policy;
 use crate::repairs::{self, Repaired};
@@ -196,8 +196,7 @@ impl Run<'_> {
             return Ok(FsckExit::empty());
         }
         let lists = options.add_bad_blocks.is_some() || options.set_bad_blocks.is_some();
-        let forced =
-            options.force || request.wishes.jobs.unshare || request.wishes.trial.is_some() || lists;
+        let forced = options.force || request.wishes.jobs.unshare || request.wishes.trial.is_some() || lists;
         if !forced && request.settings.superblock.is_none() {
             match reason_to_check(device, request.clock) {
                 None => return Ok(skipped(options, device, name)),
@@ -313,7 +312,9 @@ impl Run<'_> {
         let listed = bad_blocks::change(opened, &change, request.seconds());
         let listed = listed.map_err(|error| self.failed(&error))?;
         for block in listed.in_metadata {
-            self.note(&format!("block {block} holds the filesystem's own metadata, and is not listed as bad"));
+            self.note(&format!(
+                "block {block} holds the filesystem's own metadata, and is not listed as bad"
+            ));
         }
         Ok(())
     }
@@ -333,7 +334,9 @@ impl Run<'_> {
         }
         if wishes.discard {
             match after::discard(opened, &knowledge).map_err(|error| self.failed(&error))? {
-                Some(bytes) if self.options.verbose => self.note(&format!("{bytes} free bytes were discarded")),
+                Some(bytes) if self.options.verbose => {
+                    self.note(&format!("{bytes} free bytes were discarded"))
+                }
                 Some(_) => {}
                 None => self.note("the device cannot discard"),
             }

@@ -22,7 +22,11 @@ pub fn scan(device: &Device, progress: &dyn Progress) -> Result<Report, Failure>
     progress.clear();
     let report = report.map_err(|error| Failure::from_error(name, &error))?;
     if report.filesystems.is_empty() {
-        return Err(Failure::new(FailureKind::NotFilesystem, name, "holds no superblock of ext2, ext3 or ext4"));
+        return Err(Failure::new(
+            FailureKind::NotFilesystem,
+            name,
+            "holds no superblock of ext2, ext3 or ext4",
+        ));
     }
     Ok(report)
 }
@@ -72,7 +76,8 @@ fn choose<'r>(options: &Options, report: &'r Report) -> Result<&'r Lost, Failure
         }
     };
     let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-    let missing = || Failure::usage("--choose", format!("there is no filesystem {number}; there are {count}"));
+    let missing =
+        || Failure::usage("--choose", format!("there is no filesystem {number}; there are {count}"));
     index.and_then(|index| report.filesystems.get(index)).ok_or_else(missing)
 }
 
@@ -89,7 +94,10 @@ pub fn check_options(options: &Options) -> Result<(), Failure> {
     }
     let rebuild = options.find_super == Some(FindSuper::Rebuild);
     if rebuild && options.no {
-        return Err(Failure::usage("--find-super", "nothing can be rebuilt with -n; without =rebuild it lists"));
+        return Err(Failure::usage(
+            "--find-super",
+            "nothing can be rebuilt with -n; without =rebuild it lists",
+        ));
     }
     if rebuild && options.undo.is_some() {
         return Err(Failure::usage("-z", "an undo file cannot hold what --find-super=rebuild changes"));

@@ -109,7 +109,10 @@ fn metadata_is_never_listed_and_nonsense_changes_nothing() {
     let image = TempImage::of(&with_file("").0).unwrap();
     let (code, out, _) = with_list(&["-y", "-l"], &[1, 8000], &image);
     assert_eq!(code, 1);
-    assert!(out.contains("IMAGE: block 1 holds the filesystem's own metadata, and is not listed as bad"), "{out}");
+    assert!(
+        out.contains("IMAGE: block 1 holds the filesystem's own metadata, and is not listed as bad"),
+        "{out}"
+    );
     assert_eq!(list(&image), [BlockNumber(8000)]);
     let before = std::fs::read(image.path()).unwrap();
     let (code, _, errors) = with_list(&["-y", "-l"], &[99_999], &image);

@@ -23,19 +23,28 @@ fn beheaded(store: &MemoryStore) -> TempImage {
 
 #[test]
 fn a_beheaded_filesystem_is_listed_and_rebuilt() {
-    for (blocks, block_size, changes) in
-        [(40_960, 1024, ""), (40_960, 1024, "^metadata_csum"), (70_000, 2048, "^flex_bg"), (131_072, 4096, "")]
-    {
+    for (blocks, block_size, changes) in [
+        (40_960, 1024, ""),
+        (40_960, 1024, "^metadata_csum"),
+        (70_000, 2048, "^flex_bg"),
+        (131_072, 4096, ""),
+    ] {
         let what = format!("{blocks} blocks of {block_size}, {changes}");
         let image = beheaded(&made(blocks, block_size, changes));
         let before = image.load().unwrap();
         let (code, out, _) = fsck(&["--find-super"], &image);
         assert_eq!(code, 0, "{what}");
-        assert!(out.contains(&format!("{blocks} blocks of {block_size} bytes from byte 0, ")), "{what}: {out}");
+        assert!(
+            out.contains(&format!("{blocks} blocks of {block_size} bytes from byte 0, ")),
+            "{what}: {out}"
+        );
         assert_eq!(out.lines().filter(|line| line.starts_with("1: ")).count(), 1, "{what}: {out}");
         let (code, json, _) = fsck(&["--find-super", "--json"], &image);
         assert_eq!((code, json.lines().count()), (0, 1), "{what}");
-        assert!(json.contains(&format!(r#""block_size":{block_size},"blocks":{blocks},"fits":true"#)), "{json}");
+        assert!(
+            json.contains(&format!(r#""block_size":{block_size},"blocks":{blocks},"fits":true"#)),
+            "{json}"
+        );
         let unchanged = image.load().unwrap();
         let head = |store: &MemoryStore| {
             let mut bytes = vec![0; 1 << 20];

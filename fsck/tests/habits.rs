@@ -129,13 +129,16 @@ fn questions_come_through_pipes_where_they_are_wanted() {
 
 #[test]
 fn the_time_of_a_check_is_the_one_that_is_given() {
-    for (variable, time) in
-        [("E2FSCK_TIME", "1711111111"), ("SOURCE_DATE_EPOCH", "1722222222"), ("E2FSPROGS_FAKE_TIME", "0x66666666")]
-    {
+    for (variable, time) in [
+        ("E2FSCK_TIME", "1711111111"),
+        ("SOURCE_DATE_EPOCH", "1722222222"),
+        ("E2FSPROGS_FAKE_TIME", "0x66666666"),
+    ] {
         let image = TempImage::of(&damaged()).unwrap();
         let output = command(&["-fy"], &image).env(variable, time).output().unwrap();
         assert_eq!(told(output, &image).0, 1);
-        let wanted = time.strip_prefix("0x").map_or_else(|| time.parse(), |digits| u32::from_str_radix(digits, 16));
+        let wanted =
+            time.strip_prefix("0x").map_or_else(|| time.parse(), |digits| u32::from_str_radix(digits, 16));
         assert_eq!(last_check(&image), wanted.unwrap());
     }
     let image = TempImage::of(&damaged()).unwrap();
@@ -252,7 +255,8 @@ fn free_blocks_are_given_back() {
     let image = TempImage::of(&store).unwrap();
     let mut bytes = std::fs::read(image.path()).unwrap();
     let size = bytes.len();
-    let opened = ext4kit_fsck::opening::open(std::sync::Arc::new(store.clone()), &Default::default()).unwrap();
+    let opened =
+        ext4kit_fsck::opening::open(std::sync::Arc::new(store.clone()), &Default::default()).unwrap();
     let knowledge = ext4kit_fsck::after::learn(&opened);
     let block = opened.source.layout().geometry.block_length();
     let bits = opened.source.layout().geometry.cluster_bits();

@@ -90,7 +90,10 @@ fn a_file_that_moves_is_told_with_both_of_its_paths() {
     // Before the repair no name led to them.
     let after = format!(r#"{{"inode":{sub},"before":[],"after":["/lost+found/#{sub}"]"#);
     assert!(told.contains(&after), "{told}");
-    assert!(told.contains(&format!(r#"{{"inode":{file},"before":[],"after":["/lost+found/#{sub}/file"]"#)), "{told}");
+    assert!(
+        told.contains(&format!(r#"{{"inode":{file},"before":[],"after":["/lost+found/#{sub}/file"]"#)),
+        "{told}"
+    );
     assert_eq!(told.lines().count(), 2);
 }
 
