@@ -27,6 +27,7 @@ const NEEDLESS: &[&str] = &[
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the file")]
 pub struct Config {
     /// Nothing follows from the time.
     pub broken_clock: bool,
@@ -121,7 +122,6 @@ impl Config {
             .filter(|line| number.is_some_and(|number| line.answers.contains(&number)))
             .collect();
         match (key, truth(value)) {
-            ("description", _) => {}
             // A finding that answers other problems as well is not made safe by a word about one of them.
             ("preen_ok", Some(true))
                 if lines.iter().all(|line| line.answers.len() == 1) && !lines.is_empty() =>
@@ -134,7 +134,7 @@ impl Config {
             ("force_no", Some(true)) if !lines.is_empty() => {
                 self.never.extend(lines.iter().map(|line| line.code));
             }
-            ("force_no", Some(false)) => {}
+            ("description", _) | ("force_no", Some(false)) => {}
             _ => self.ignored.push(format!("[problems] {problem}: {key}")),
         }
     }

@@ -23,11 +23,14 @@ use crate::source::Source;
 /// The most names that a path is made of; a deeper one is not told.
 const MOST_NAMES: usize = 4096;
 
+/// A directory, and what it calls a file.
+type Name = (InodeNumber, Box<[u8]>);
+
 /// Names of all inodes, as far as directories can be read from the root down.
 #[derive(Debug, Default)]
 pub struct Names {
     /// Directory and name, in the order in which directories are met.
-    of: FxHashMap<InodeNumber, Vec<(InodeNumber, Box<[u8]>)>>,
+    of: FxHashMap<InodeNumber, Vec<Name>>,
     /// Sizes in bytes.
     sizes: FxHashMap<InodeNumber, u64>,
 }
@@ -103,7 +106,7 @@ impl Names {
     }
 
     /// The path of a name, from the root.
-    fn path_of(&self, first: &(InodeNumber, Box<[u8]>)) -> Option<String> {
+    fn path_of(&self, first: &Name) -> Option<String> {
         let mut parts = vec![&first.1];
         let mut at = first.0;
         while at != InodeNumber::ROOT {

@@ -21,6 +21,7 @@ use crate::search;
 
 /// What is asked for besides a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of e2fsck")]
 pub struct Wishes {
     /// What is done when nothing is wrong.
     pub jobs: Jobs,

@@ -21,7 +21,7 @@ fn read_only_root(mounts: &str) -> bool {
     let lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let options =
         lines.filter(|fields| fields.get(1) == Some(&"/")).filter_map(|fields| fields.get(3).copied());
-    options.last().is_some_and(|options| options.split(',').any(|option| option == "ro"))
+    options.next_back().is_some_and(|options| options.split(',').any(|option| option == "ro"))
 }
 
 #[cfg(test)]

@@ -335,7 +335,7 @@ impl Run<'_> {
         if wishes.discard {
             match after::discard(opened, &knowledge).map_err(|error| self.failed(&error))? {
                 Some(bytes) if self.options.verbose => {
-                    self.note(&format!("{bytes} free bytes were discarded"))
+                    self.note(&format!("{bytes} free bytes were discarded"));
                 }
                 Some(_) => {}
                 None => self.note("the device cannot discard"),
