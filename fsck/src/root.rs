@@ -19,7 +19,7 @@ fn root_alone(uses: &[Use]) -> bool {
 /// Whether the last of the mounts on `/`, which hides the others, is read-only.
 fn read_only_root(mounts: &str) -> bool {
     let lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let options =
+    let mut options =
         lines.filter(|fields| fields.get(1) == Some(&"/")).filter_map(|fields| fields.get(3).copied());
     options.next_back().is_some_and(|options| options.split(',').any(|option| option == "ro"))
 }
