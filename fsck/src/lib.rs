@@ -6,6 +6,7 @@
 //! | [`repair`] | what a repair would do |
 //! | [`repairs`] | doing it: the driver, and an applier for each area |
 //! | [`opening`] | from a store to a superblock that can be used, and a journal replayed in memory |
+//! | [`search`] | `--find-super`: a list of them, and the rebuilt filesystem on its way to a check |
 //! | [`lost`] | all superblocks of a device, and a filesystem rebuilt from them |
 //! | [`source`] | the blocks of the image as the check sees them |
 //! | [`checks`] | the five passes, one file per subject |
@@ -13,8 +14,13 @@
 //! | [`policy`] | what is repaired unasked |
 //! | [`writing`] | recovering the journal, committing a repair |
 //! | [`lint`](mod@lint) | oddities that no check counts as errors |
-//! | [`plan`] | a repair in two steps: written down, and later done exactly so or not at all |
-//! | [`options`], [`report`], [`run`](mod@run) | the program: its command line, its words, all of it in order |
+//! | [`plan`], [`planning`] | a repair in two steps: written down, and later done exactly so or not at all |
+//! | [`options`], [`request`], [`config`] | the program's command line, what it asks for, and `e2fsck.conf` |
+//! | [`due`], [`root`], [`signals`], [`timing`] | when a check may be left out; the mounted root; signals; time and memory |
+//! | [`bad_blocks`] | finding bad blocks, and the list of them |
+//! | [`names`] | paths of files, and what a repair did to them |
+//! | [`after`] | after a clean check: free blocks given back, fragments told |
+//! | [`report`], [`run`](mod@run) | the program's words, and all of it in order |
 //!
 //! The library is silent: findings go to a callback, in an order that depends on the image alone.
 
@@ -34,20 +40,31 @@
     )
 )]
 
+pub mod after;
+pub mod bad_blocks;
 pub mod check;
 pub mod checks;
+pub mod config;
+pub mod due;
 pub mod finding;
 pub mod lint;
 pub mod lost;
+pub mod names;
 pub mod opening;
 pub mod options;
 pub mod plan;
+pub mod planning;
 pub mod policy;
 pub mod repair;
 pub mod repairs;
 pub mod report;
+pub mod request;
+pub mod root;
 pub mod run;
+pub mod search;
+pub mod signals;
 pub mod source;
+pub mod timing;
 pub mod writing;
 
 pub use check::{Options, Summary, check};

@@ -4,7 +4,16 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+
+/// What is done with the superblocks that are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FindSuper {
+    /// They are listed.
+    List,
+    /// The filesystem is rebuilt from them, and checked.
+    Rebuild,
+}
 
 /// Check an ext2, ext3 or ext4 filesystem.
 #[derive(Parser, Clone, Debug, Default)]
@@ -89,6 +98,15 @@ pub struct Options {
     /// Also tell what every implementation tolerates but a healthy filesystem should not have; exit code 64 if there is any
     #[arg(long)]
     pub lint: bool,
+    /// Search the whole device for superblocks: list them, or rebuild the filesystem from them
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "list")]
+    pub find_super: Option<FindSuper>,
+    /// Which of the filesystems that --find-super lists to rebuild
+    #[arg(long, value_name = "NUMBER")]
+    pub choose: Option<u64>,
+    /// Write a line of JSON for each file whose names or contents a repair changes
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<OsString>,
     /// Answer as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,8 +1,8 @@
 //! What is repaired unasked, what is asked about, and what is left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::finding::{Finding, Grade};
+use crate::finding::{Finding, Grade, Verdict};
 
 /// How the caller wants findings to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,19 @@ pub struct Standing {
     pub all: bool,
     /// Yes to all of these codes.
     pub kinds: BTreeSet<u16>,
+    /// Codes that a configuration declares safe, or not safe.
+    pub safe: BTreeMap<u16, bool>,
+    /// Codes that are never repaired.
+    pub never: BTreeSet<u16>,
+}
+
+impl Standing {
+    /// Whether a finding may be repaired unasked.
+    pub fn is_safe(&self, verdict: &Verdict) -> bool {
+        // No word of a configuration makes it safe to go past what ends a check.
+        let declared = self.safe.get(&verdict.code).copied().filter(|_| verdict.grade < Grade::Fatal);
+        verdict.grade == Grade::Note || declared.unwrap_or(verdict.grade <= Grade::Preen)
+    }
 }
 
 impl Policy {
@@ -48,8 +61,9 @@ impl Policy {
     pub fn answer(self, finding: &Finding, standing: &Standing) -> Answer {
         let verdict = finding.verdict();
         let grade = verdict.grade;
-        let safe = grade <= Grade::Preen;
+        let safe = standing.is_safe(&verdict);
         match self {
+            _ if standing.never.contains(&verdict.code) => Answer::No,
             Self::No | Self::Yes => Answer::Yes,
             Self::Preen | Self::Safe if safe => Answer::Yes,
             Self::Preen => Answer::GiveUp,
@@ -91,6 +105,17 @@ mod tests {
             let standing = Standing::default();
             assert_eq!(findings().map(|finding| policy.answer(&finding, &standing)), wanted, "{policy:?}");
         }
+    }
+
+    #[test]
+    fn a_configuration_changes_what_is_safe() {
+        let mut standing = Standing::default();
+        let [first, second, third] = findings();
+        standing.safe = BTreeMap::from([(first.code(), false), (second.code(), true)]);
+        standing.never.insert(third.code());
+        assert_eq!(Policy::Preen.answer(&first, &standing), Answer::GiveUp);
+        assert_eq!(Policy::Preen.answer(&second, &standing), Answer::Yes);
+        assert_eq!(Policy::Yes.answer(&third, &standing), Answer::No);
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn findings_are_data() {
 fn wrong_calls_and_what_is_no_filesystem() {
     let image = TempImage::of(&small()).unwrap();
     let empty = TempImage::empty(1 << 16).unwrap();
-    let cases: [(&[&str], &TempImage, i32, &str); 9] = [
+    let cases: [(&[&str], &TempImage, i32, &str); 14] = [
         (&["-n", "-p"], &image, 16, "only one of -p (or -a), -n and -y may be given"),
         (&["-n", "-D"], &image, 16, "-n: it writes nothing"),
         (
@@ -119,8 +119,13 @@ fn wrong_calls_and_what_is_no_filesystem() {
             16,
             "--policy: `bold` is no policy; there are safe, no-data-loss and all",
         ),
-        (&["-n", "-c"], &image, 16, "-c: looking for bad blocks is not built yet"),
-        (&["-n", "-E", "discard"], &image, 16, "-E: discard is not built yet"),
+        (&["-n", "-c"], &image, 16, "-c: the list of bad blocks cannot be changed with -n"),
+        (&["-n", "-E", "check_encoding"], &image, 16, "-E: check_encoding is not built yet"),
+        (&["-n", "-E", "ea_ver=3"], &image, 16, "-E: ea_ver is 1 or 2"),
+        (&["-n", "-E", "readahead_kb=much"], &image, 16, "-E: readahead_kb needs a number"),
+        (&["-n", "-E", "discard=1"], &image, 16, "-E: discard takes no value"),
+        (&["-y", "-l", "a", "-L", "b"], &image, 16, "-L: only one of -l and -L may be given"),
+        (&["-y", "-l", "/nonexistent"], &image, 8, "/nonexistent: "),
         (&["-n", "-E", "nonsense"], &image, 16, "-E: `nonsense` is no extended option"),
         (&["-n", "-B", "1000", "-b", "1"], &image, 16, "-B: 1000 is no block size"),
         (&["-fn"], &empty, 8, "magic number is 0x0, not 0xef53"),

@@ -51,7 +51,7 @@ pub fn ext4(blocks_count: u64, block_size: u32) -> MemoryStore {
 }
 
 /// Writes the backups of a filesystem and commits it.
-fn commit(overlay: &mut Overlay) {
+pub fn commit(overlay: &mut Overlay) {
     // A superblock that did not change would be missing after a commit that takes the filesystem for new.
     group::update_superblock(overlay, |_| ()).unwrap();
     write_backups(overlay).unwrap();

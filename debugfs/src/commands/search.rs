@@ -55,8 +55,12 @@ pub fn ncheck(call: &mut Call<'_>) -> Outcome {
     let open = call.open()?;
     // As debugfs does it: the search ends when there are as many names as the inodes say.
     let links = |inode: u32| {
-        let read = ext4kit_format::InodeNumber::new(inode).and_then(|inode| inode::read(&open.txn, inode).ok());
-        read.map_or(0, |inode| if inode.view().is_directory() { 1 } else { usize::from(inode.view().links()) })
+        let read =
+            ext4kit_format::InodeNumber::new(inode).and_then(|inode| inode::read(&open.txn, inode).ok());
+        read.map_or(
+            0,
+            |inode| if inode.view().is_directory() { 1 } else { usize::from(inode.view().links()) },
+        )
     };
     let most: usize = wanted.iter().map(|inode| links(*inode)).sum();
     let (mut names, mut failed) = (Vec::new(), Vec::new());

@@ -126,6 +126,33 @@ impl Store for FileStore {
         self.file.write_all_at(bytes, offset)
     }
 
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        if self.read_only {
+            return Err(refuse_write());
+        }
+        check_write(self.size, offset, length)?;
+        if length == 0 {
+            return Ok(());
+        }
+        // On a device this gives the room back only where it reads as zero afterwards, which is more than was asked.
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, mode, offset, length) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        // Only what is on the device already can be dropped.
+        if !self.read_only {
+            self.file.sync_all()?;
+        }
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).map_err(Into::into)
+    }
+
     fn zero_range(&self, offset: u64, length: u64) -> io::Result<()> {
         if self.read_only {
             return Err(refuse_write());

@@ -178,6 +178,11 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    /// Discarded bytes read as zero.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.zero_range(offset, length)
+    }
+
     fn zero_range(&self, offset: u64, length: u64) -> io::Result<()> {
         check_write(self.size, offset, length)?;
         let end = offset.saturating_add(length);

@@ -94,6 +94,18 @@ pub trait Store: Send + Sync {
     fn is_read_only(&self) -> bool {
         false
     }
+
+    /// Tells that nobody needs the contents of `length` bytes from `offset` any more, so that the room they take can be
+    /// given back. What they read as afterwards is not said. An error of kind [`io::ErrorKind::Unsupported`] is a store
+    /// that cannot do that.
+    fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has later reads come from the device itself, as far as the store can do that.
+    fn drop_cache(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 macro_rules! store_behind_a_pointer {
@@ -129,6 +141,14 @@ macro_rules! store_behind_a_pointer {
 
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()
+            }
+
+            fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+                (**self).discard(offset, length)
+            }
+
+            fn drop_cache(&self) -> io::Result<()> {
+                (**self).drop_cache()
             }
         }
     )*};

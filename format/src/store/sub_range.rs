@@ -63,6 +63,15 @@ impl<S: Store> Store for SubRange<S> {
         self.inner.flush()
     }
 
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        check_write(self.size, offset, length)?;
+        self.inner.discard(self.start.saturating_add(offset), length)
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        self.inner.drop_cache()
+    }
+
     fn as_memory(&self) -> Option<&[u8]> {
         let start = num::index64(self.start);
         self.inner.as_memory()?.get(start..start.checked_add(num::index64(self.size))?)

@@ -26,7 +26,7 @@ problems! {
         /// An unwritten extent in a directory.
         UnwrittenInDirectory { logical: u64 } = 410 Preen [0x0001_0073, 0x0001_0087] "block {logical} of a directory is unwritten" => Repair::RebuildMap;
         /// A block is claimed more than once.
-        Shared { block: BlockNumber, length: u64 } = 412 DataLoss [0x0001_0014, 0x0001_1000, 0x0001_1001, 0x0001_1002, 0x0001_1008, 0x0001_2000, 0x0001_3000, 0x0001_3001, 0x0001_3002, 0x0001_3003, 0x0001_3004, 0x0001_3006, 0x0001_3007] "{length} blocks from {block} belong to others as well" => Repair::CloneBlocks;
+        Shared { block: BlockNumber, length: u64 } = 412 Repairable [0x0001_0014, 0x0001_1000, 0x0001_1001, 0x0001_1002, 0x0001_1008, 0x0001_2000, 0x0001_3000, 0x0001_3001, 0x0001_3002, 0x0001_3003, 0x0001_3004, 0x0001_3006, 0x0001_3007] "{length} blocks from {block} belong to others as well" => Repair::CloneBlocks;
         /// A block of pointers cannot be read.
         Unreadable { why: String } = 413 DataLoss [0x0001_0029] "{why}" => Repair::RebuildMap;
         /// The depth of a child is not one less than its parent's.

@@ -62,6 +62,50 @@ impl Grade {
     }
 }
 
+/// What a repair costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// What is written was known from elsewhere: nothing is lost.
+    Lossless,
+    /// Fields, names or links change; no contents of a file are lost.
+    MetadataOnly,
+    /// Contents, names or attributes of a file may be lost.
+    LosesData,
+}
+
+/// Repairs that write what other structures say as well, by their names.
+const LOSSLESS: &[&str] = &[
+    "RestoreSuperblock",
+    "RewriteBackups",
+    "RestoreDescriptor",
+    "RefreshChecksum",
+    "FlipBit",
+    "Relocate",
+    "CloneBlocks",
+    "RebuildIndex",
+    "ReadWholeTable",
+    "RewriteBitmap",
+    "RecreateResizeInode",
+    "ResetMmp",
+    "SetEntryType",
+];
+
+impl Class {
+    /// The class of a repair, which is written as in the tables of findings, for a finding of a grade.
+    fn of(grade: Grade, repair: &str) -> Self {
+        let name = repair.trim_start().trim_start_matches("Repair::");
+        let name = name.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+        if grade >= Grade::DataLoss {
+            Self::LosesData
+        } else if LOSSLESS.contains(&name) {
+            Self::Lossless
+        } else {
+            Self::MetadataOnly
+        }
+    }
+}
+
 /// What is to be said and done about a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -73,6 +117,13 @@ pub struct Verdict {
     pub text: String,
     /// What would put it right.
     pub repair: Option<Repair>,
+}
+
+impl Verdict {
+    /// What the repair costs; `None` where there is none.
+    pub fn class(&self) -> Option<Class> {
+        self.repair.as_ref().map(|repair| Class::of(self.grade, &format!("{repair:?}")))
+    }
 }
 
 /// A line of the list of all problems.
@@ -88,6 +139,15 @@ pub struct CatalogueLine {
     pub about: &'static str,
     /// The problems of e2fsck that it answers.
     pub answers: &'static [u32],
+    /// Its repair, as it is written in the table; empty if it has none.
+    pub repair: &'static str,
+}
+
+impl CatalogueLine {
+    /// What the repair costs; `None` where there is none.
+    pub fn class(&self) -> Option<Class> {
+        (!self.repair.is_empty()).then(|| Class::of(self.grade, self.repair))
+    }
 }
 
 macro_rules! areas {
@@ -167,23 +227,30 @@ pub fn catalogue_text() -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
         "# Findings of ext4kit-fsck\n\nGenerated from the code (run the tests of `ext4kit-fsck` with \
-         `EXT4KIT_BLESS=1`). Codes are stable and never reused.\nA note does not count as an error. The last column \
-         names the problems of e2fsck that a finding answers.\n",
+         `EXT4KIT_BLESS=1`). Codes are stable and never reused.\nA note does not count as an error. A repair is lossless \
+         where what is\nwritten was known from elsewhere; one of metadata only changes fields, names or links and \
+         loses no\ncontents; what loses data is never done unasked. The last column names the problems of e2fsck that a finding answers.\n",
     );
     for (title, lines) in CATALOGUE {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n## {title}\n\n| code | finding | grade | what | e2fsck |\n| --- | --- | --- | --- | --- |\n"
+            "\n## {title}\n\n| code | finding | grade | repair | what | e2fsck |\n| --- | --- | --- | --- | --- | --- |\n"
         );
         for line in *lines {
             let answers: Vec<String> = line.answers.iter().map(|code| format!("{code:#08x}")).collect();
             let _ = writeln!(
                 text,
-                "| {} | {} | {:?} | {} | {} |",
+                "| {} | {} | {:?} | {} | {} | {} |",
                 line.code,
                 line.name,
                 line.grade,
+                match line.class() {
+                    None => "none",
+                    Some(Class::Lossless) => "lossless",
+                    Some(Class::MetadataOnly) => "metadata only",
+                    Some(Class::LosesData) => "loses data",
+                },
                 line.about.trim(),
                 answers.join(" ")
             );
@@ -210,6 +277,19 @@ mod tests {
                 assert!(seen.insert(line.code), "{} is there twice", line.code);
             }
         }
+    }
+
+    #[test]
+    fn lossless_repairs_are_repairs() {
+        let lines = || CATALOGUE.iter().flat_map(|(_, lines)| lines.iter());
+        for name in LOSSLESS {
+            assert!(lines().any(|line| line.repair.contains(&format!("Repair::{name}"))), "{name}");
+        }
+        // The tables and the values agree.
+        let finding = Finding::new(Place::Superblock, CountProblem::LinksWrong { stored: 1, counted: 2 });
+        let line = lines().find(|line| line.code == finding.code()).unwrap();
+        assert_eq!(finding.verdict().class(), Some(Class::MetadataOnly));
+        assert_eq!(line.class(), Some(Class::MetadataOnly));
     }
 
     #[test]

@@ -22,6 +22,7 @@ macro_rules! problems {
                 grade: super::Grade::$grade,
                 about: $about,
                 answers: &[$($answer),*],
+                repair: concat!($(stringify!($repair))?),
             }),*];
 
             /// What is to be said and done.

@@ -52,19 +52,34 @@ pub fn apply(
 
 /// Writes the list of bad blocks anew without those that the filesystem or the list itself lies in.
 fn shorten_list(shop: &mut Workshop<'_>) -> Result<()> {
-    let mut list = inode::read_unverified(shop, InodeNumber::BAD_BLOCKS)?;
+    let list = inode::read_unverified(shop, InodeNumber::BAD_BLOCKS)?;
     let own = sound_map(shop, &list).1;
     let claims = &shop.knowledge.claims;
     let stays =
         |block: &BlockNumber| claims.in_metadata(BlockRun::single(*block)).is_none() && !own.contains(block);
+    let kept: Vec<BlockNumber> = bad_blocks(shop)?.into_iter().filter(stays).collect();
+    write_bad_blocks(shop, kept)
+}
+
+/// The blocks that the list of bad blocks has.
+pub fn bad_blocks(shop: &Workshop<'_>) -> Result<Vec<BlockNumber>> {
+    let list = inode::read_unverified(shop, InodeNumber::BAD_BLOCKS)?;
     let pieces = sound_pieces(shop, &list);
     let runs =
         pieces.iter().map(|piece| BlockRun { start: BlockNumber(piece.physical), length: piece.length });
-    let kept: Vec<BlockNumber> = runs.flat_map(BlockRun::iter).filter(stays).collect();
+    Ok(runs.flat_map(BlockRun::iter).collect())
+}
+
+/// Makes the list of bad blocks of these.
+pub fn write_bad_blocks(
+    shop: &mut Workshop<'_>,
+    blocks: impl IntoIterator<Item = BlockNumber>,
+) -> Result<()> {
+    let mut list = inode::read_unverified(shop, InodeNumber::BAD_BLOCKS)?;
     let extents = map::uses_extents(&list);
     map::initialise(&mut list, extents)?;
     inode::set_sectors(shop, &mut list, 0)?;
-    for (logical, block) in (0u64..).zip(kept) {
+    for (logical, block) in (0u64..).zip(blocks) {
         let piece = Piece { logical, physical: block.0, length: 1, unwritten: false };
         insert(shop, &mut list, piece)?;
     }
@@ -83,6 +98,9 @@ pub fn clone_shared(shop: &mut Workshop<'_>, findings: &[&Finding]) -> Vec<Resul
         if let Problem::Map(MapProblem::Shared { block, length }) = &finding.problem {
             let bad = fields::inode_of(&finding.place).is_ok_and(|number| number == InodeNumber::BAD_BLOCKS);
             for cluster in clusters(*block, *length) {
+                if bad {
+                    shop.bad.insert(cluster);
+                }
                 let owners = owners.entry(cluster).or_default();
                 owners.left = owners.left.saturating_add(u32::from(!bad));
                 owners.fixed |= bad;
@@ -304,7 +322,15 @@ fn copy(shop: &mut Workshop<'_>, file: &mut Inode, part: Piece) -> Result<()> {
     let start = cluster.0.saturating_add(within);
     let mut bytes = vec![0; block_length];
     for distance in 0..part.length {
-        shop.read_data(BlockNumber(part.physical.saturating_add(distance)), &mut bytes)?;
+        let from = BlockNumber(part.physical.saturating_add(distance));
+        match shop.read_data(from, &mut bytes) {
+            // Nothing more can be had from a block that is known to be bad; anywhere else another try may help.
+            Err(Error::Io { .. }) if shop.bad.contains(&(from.0 >> bits)) => {
+                bytes.fill(0);
+                shop.unreadable.push((file.number(), from));
+            }
+            read => read?,
+        }
         shop.write_data(BlockNumber(start.saturating_add(distance)), &bytes)?;
     }
     insert(shop, file, Piece { physical: start, ..part })

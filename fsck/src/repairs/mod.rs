@@ -34,7 +34,7 @@ use std::ops::ControlFlow;
 
 use ext4kit_format::disk::features::RoCompat;
 use ext4kit_format::error::{Error, Result};
-use ext4kit_format::{Defect, Place};
+use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::{self, Observer, Stage, Summary};
@@ -94,6 +94,8 @@ pub struct Repaired {
     pub stopped: bool,
     /// How often the check ran.
     pub rounds: u32,
+    /// Blocks of files that are bad and could not be read: zeros took their place.
+    pub unreadable: Vec<(InodeNumber, BlockNumber)>,
 }
 
 /// Checks an opened filesystem and puts right what the judge wants, in the opened overlay alone.
@@ -159,6 +161,7 @@ pub fn repair(opened: &mut Opened, now: u32, jobs: Jobs, judge: &mut dyn Judge) 
     outcome.left = memory.left;
     outcome.journal_given_up = memory.journal_given_up;
     outcome.fatal = memory.fatal;
+    outcome.unreadable = memory.unreadable;
     Ok(outcome)
 }
 
@@ -184,6 +187,7 @@ fn put_right(
             .map(|finding| apply(&mut workshop, finding, (memory.is_new(finding), &mut groups)))
             .collect()
     };
+    memory.unreadable.append(&mut workshop.unreadable);
     for (finding, result) in rest.iter().zip(results) {
         memory.note(finding, result.as_ref());
     }
@@ -218,7 +222,7 @@ fn lay_ground(opened: &mut Opened, findings: &[&Finding], memory: &mut Memory) -
 }
 
 /// Hears nothing, and ends the check when it is known who has which blocks.
-struct UntilInodes;
+pub(crate) struct UntilInodes;
 
 impl Observer for UntilInodes {
     fn finding(&mut self, _finding: Finding) {}
@@ -287,6 +291,8 @@ struct Memory {
     fatal: bool,
     /// Whether what is found is put right without a word.
     quiet: bool,
+    /// Blocks that could not be copied.
+    unreadable: Vec<(InodeNumber, BlockNumber)>,
 }
 
 fn digest(finding: &Finding, with_text: bool) -> u64 {

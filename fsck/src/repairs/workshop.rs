@@ -28,6 +28,10 @@ pub struct Workshop<'a> {
     pub superblock: &'a Superblock,
     /// The time of the repair, in seconds.
     pub now: u32,
+    /// Clusters that the list of bad blocks has, where files have them as well.
+    pub bad: FxHashSet<u64>,
+    /// Blocks of files that could not be read for a copy, which has zeros in their place.
+    pub unreadable: Vec<(InodeNumber, BlockNumber)>,
     /// Repairs of a whole that are done in this stage, so that each is done once however many findings ask for it.
     done: FxHashSet<(Whole, InodeNumber)>,
     /// Where the search for a free inode goes on.
@@ -55,7 +59,16 @@ impl<'a> Workshop<'a> {
         superblock: &'a Superblock,
         now: u32,
     ) -> Self {
-        Self { source, knowledge, superblock, now, done: FxHashSet::default(), next_inode: 0 }
+        Self {
+            source,
+            knowledge,
+            superblock,
+            now,
+            bad: FxHashSet::default(),
+            unreadable: Vec::new(),
+            done: FxHashSet::default(),
+            next_inode: 0,
+        }
     }
 
     /// Whether this is the first time in this stage that such a repair is asked for.
