@@ -159,15 +159,8 @@ impl<'a> Known<'a> {
         (slot.end <= bytes.len()).then_some((bytes, slot))
     }
 
-    /// A copy of an inode's slot: for a pass over inodes that are far apart.
-    pub fn inode_copy(&self, inode: InodeNumber) -> Option<Vec<u8>> {
-        let (block, slot) = self.inode_slot(inode)?;
-        let mut copy = vec![0; slot.len()];
-        self.source.read_record(block, slot.start, &mut copy).ok()?;
-        Some(copy)
-    }
-
-    fn inode_slot(&self, inode: InodeNumber) -> Option<(BlockNumber, Range<usize>)> {
+    /// The block that an inode's slot lies in, and where in it.
+    pub fn inode_slot(&self, inode: InodeNumber) -> Option<(BlockNumber, Range<usize>)> {
         let geometry = self.geometry();
         let (group, place) = geometry.inode_place(inode)?;
         let table = self.group(group)?.inode_table;
