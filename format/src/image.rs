@@ -178,7 +178,10 @@ pub fn check_writable(features: Features) -> Result<()> {
 /// Refuses, by name, features with which a filesystem can be used but not repaired.
 pub fn check_repairable(features: Features) -> Result<()> {
     refuse(features, |feature| {
-        matches!(feature, Feature::Compat(_) | Feature::RoCompat(_)) && feature.name().is_none()
+        let unknown =
+            matches!(feature, Feature::Compat(_) | Feature::RoCompat(_)) && feature.name().is_none();
+        // Named, but never finished anywhere.
+        unknown || matches!(feature.name(), Some("replica" | "snapshot"))
     })
 }
 

@@ -29,6 +29,13 @@ pub enum Repair {
     RefreshChecksum,
     /// Move a group's bitmap or table to free blocks.
     Relocate(GroupNumber),
+    /// Flip one bit of the inode or block.
+    FlipBit {
+        /// The byte, from the start of the structure.
+        byte: u32,
+        /// The bit in it, 0 for the lowest.
+        bit: u8,
+    },
     /// Take flags off an inode.
     ClearInodeFlags(u32),
     /// Put flags on an inode.
@@ -119,6 +126,7 @@ impl fmt::Display for Repair {
             Self::SetFeature(name) => write!(f, "turn feature {name} on"),
             Self::RefreshChecksum => write!(f, "refresh the checksum"),
             Self::Relocate(group) => write!(f, "move metadata of group {group}"),
+            Self::FlipBit { byte, bit } => write!(f, "flip bit {bit} of byte {byte}"),
             Self::ClearInodeFlags(flags) => write!(f, "clear flags {flags:#x}"),
             Self::SetInodeFlags(flags) => write!(f, "set flags {flags:#x}"),
             Self::ClearInode(inode) => write!(f, "clear inode {inode}"),

@@ -105,7 +105,7 @@ fn repair_all(
 
 #[test]
 fn repaired_mutants_are_clean() {
-    run("repaired mutants", &fixture::load("images/small-ext4.img.zst"), seed::mutants(2_000), 50);
+    run("repaired mutants", &fixture::load("images/small-ext4.img.zst"), seed::mutants(2_000), 100);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn repaired_mutants_without_checksums_are_clean() {
             superblock.set_features(features);
         })
         .finish();
-    run("repaired mutants without checksums", &image, seed::mutants(2_000), 50);
+    run("repaired mutants without checksums", &image, seed::mutants(2_000), 100);
 }
 
 /// Keeps a mutant and what became of it in the folder that `EXT4KIT_KEEP` names.
@@ -138,7 +138,7 @@ fn mutants_of_every_kind_of_filesystem_are_clean_after_a_repair() {
         }
         let image = busy::busy(&filesystem::parameters(blocks, size, changes));
         let targets = mutation::targets(&image);
-        let rounds = seed::mutants(100);
-        repair_all(what, rounds, 10, &mut |random| mutation::mutant(random, &image, &targets));
+        let rounds = seed::mutants(60);
+        repair_all(what, rounds, 15, &mut |random| mutation::mutant(random, &image, &targets));
     }
 }

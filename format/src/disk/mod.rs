@@ -13,6 +13,7 @@ pub mod htree;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
+pub mod one_bit;
 pub mod orphan;
 pub mod quota;
 pub mod superblock;

@@ -7,6 +7,7 @@ use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, Place};
 
 use super::context::{Context, Known};
 use super::part::Part;
+use super::proof;
 use crate::finding::{AttributeProblem as Problem, InodeProblem};
 
 /// What an inode's attributes tell about the inode.
@@ -208,6 +209,11 @@ fn one_block(part: &mut Part<'_, '_>, block: BlockNumber, number: InodeNumber, c
     if let Some(seed) = part.layout.checksum_seed
         && let Err(defect) = xattr::verify_checksum(&bytes, seed, block)
     {
+        if let Some(wrong) = proof::attributes(&bytes, seed, block) {
+            // The rest is looked at when the bit is right again.
+            let byte = u32::try_from(wrong.byte).unwrap_or(u32::MAX);
+            return part.find(place, Problem::OneBitWrong { byte, bit: wrong.bit });
+        }
         part.find(place.clone(), Problem::ChecksumWrong { defect });
     }
     let stored = xattr::header(&bytes).map_or(0, |header| header.h_refcount.get());

@@ -254,8 +254,8 @@ impl DerefMut for Context<'_> {
 }
 
 impl<'a> Context<'a> {
-    /// Nothing known yet. Without a number of threads, as many are used as the machine and the filesystem call for.
-    pub fn new(opened: &'a Opened, threads: Option<usize>, observer: &'a mut dyn Observer) -> Self {
+    /// Nothing known yet.
+    pub fn new(opened: &'a Opened, observer: &'a mut dyn Observer) -> Self {
         let geometry = &opened.source.layout().geometry;
         let summary = Summary {
             inodes_total: geometry.inodes_count().into(),
@@ -267,7 +267,7 @@ impl<'a> Context<'a> {
         Self {
             known: Known::new(opened),
             ledger: Ledger { summary, kept: Found::default(), observer, pass: 0 },
-            threads: parallel::threads(threads.or(few.then_some(1))),
+            threads: parallel::threads(opened.threads.or(few.then_some(1))),
         }
     }
 

@@ -18,6 +18,7 @@ use super::index::{self, Blocks, DirectoryBlock, Role};
 use super::maps::{self, Piece, View, Visitor};
 use super::names::{HashRange, Hashing, Look, Named, Names};
 use super::part::{Part, Run, share};
+use super::proof;
 use crate::finding::{DirectoryProblem as Problem, MapProblem};
 
 /// The directory whose blocks are looked at.
@@ -304,7 +305,19 @@ fn check_block(
             Some(tail) => {
                 area.bytes = bytes.get(..tail).unwrap_or_default();
                 if let Err(defect) = dirent::compare_checksum(&bytes, tail, sum) {
-                    part.find(place(), Problem::LeafChecksumWrong { defect });
+                    let problem = match proof::leaf(&bytes, seed) {
+                        Some(wrong) => {
+                            let byte = u32::try_from(wrong.byte).unwrap_or(u32::MAX);
+                            Problem::OneBitWrong { byte, bit: wrong.bit }
+                        }
+                        None => Problem::LeafChecksumWrong { defect },
+                    };
+                    let proven = matches!(problem, Problem::OneBitWrong { .. });
+                    part.find(place(), problem);
+                    if proven {
+                        // Its entries are looked at when the bit is right again.
+                        return;
+                    }
                 }
             }
             None => part.find(place(), Problem::TailMissing {}),

@@ -18,6 +18,7 @@ use super::directory_list::DirectoryList;
 use super::maps::{self, Piece, View, Visitor};
 use super::part::{Part, Run};
 use super::plain::Measure;
+use super::proof;
 use super::{disguise, plain, special};
 use crate::finding::{InodeProblem as Problem, MapProblem, SuperblockProblem};
 
@@ -141,10 +142,11 @@ fn check_slots(part: &mut Part<'_, '_>, (group, first): (GroupNumber, u32), byte
                 && let Some(number) = InodeNumber::new(before.saturating_add(place))
                 && !all_zero(slot.get(..HEAD_SIZE).unwrap_or_default())
             {
-                if !sound {
-                    check_sum(part, number, view);
-                }
-                if !(plain && plain::take(part, number, view)) {
+                if !sound && let Some(corrected) = check_sum(part, number, view) {
+                    if let Ok(view) = InodeView::new(&corrected) {
+                        check_inode(part, number, view);
+                    }
+                } else if !(plain && plain::take(part, number, view)) {
                     check_inode(part, number, view);
                 }
             }
@@ -152,12 +154,19 @@ fn check_slots(part: &mut Part<'_, '_>, (group, first): (GroupNumber, u32), byte
     }
 }
 
-fn check_sum(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
-    if let Some(seed) = part.layout.checksum_seed
-        && let Err(defect) = view.verify_checksum(seed, number)
-    {
+/// Tells of a wrong checksum; gives the inode as it was, where the checksum proves that one bit of it is wrong.
+fn check_sum(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) -> Option<Vec<u8>> {
+    let seed = part.layout.checksum_seed?;
+    let defect = view.verify_checksum(seed, number).err()?;
+    let Some(wrong) = proof::inode(view, seed, number) else {
         part.find(Place::Inode(number), Problem::ChecksumWrong { defect });
-    }
+        return None;
+    };
+    let byte = u32::try_from(wrong.byte).unwrap_or(u32::MAX);
+    part.find(Place::Inode(number), Problem::OneBitWrong { byte, bit: wrong.bit });
+    let mut corrected = view.bytes().to_vec();
+    wrong.flip(&mut corrected);
+    Some(corrected)
 }
 
 fn check_inode(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) {
@@ -231,8 +240,13 @@ fn check_reserved(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<
     };
     let empty = view.mode() == 0 && view.links() == 0 && view.size() == 0 && all_zero(view.map());
     if !own {
-        let quota = matches!(number, InodeNumber::USER_QUOTA | InodeNumber::GROUP_QUOTA);
-        if !empty && (!quota || features.ro_compat.contains(RoCompat::QUOTA)) {
+        let mapped = matches!(view.kind(), Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
+        let used = match number {
+            // Numbers that had other meanings once may hold remains that nobody reads.
+            InodeNumber::USER_QUOTA | InodeNumber::GROUP_QUOTA => view.links() > 0 || mapped,
+            _ => !empty,
+        };
+        if used {
             part.find(place, Problem::ReservedNotClear { inode: number });
             return;
         }

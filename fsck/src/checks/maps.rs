@@ -5,13 +5,14 @@
 
 use std::ops::Range;
 
-use ext4kit_format::bytes::le32;
+use ext4kit_format::bytes::{le16, le32};
 use ext4kit_format::disk::extent::{self, ExtentLeaf, Node, Slots};
 use ext4kit_format::disk::inode::{InodeFlags, InodeView};
 use ext4kit_format::layout::Layout;
 use ext4kit_format::txn::Owner;
 use ext4kit_format::{BlockNumber, Defect, InodeNumber, Place};
 
+use super::proof;
 use crate::finding::MapProblem;
 use crate::source::Source;
 
@@ -94,12 +95,26 @@ fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visit
             }
         };
         let owner = Owner { inode: number, generation: inode.generation() };
-        if let Some(seed) = view.layout.inode_seed(owner)
-            && let Err(defect @ Defect::Checksum { .. }) = extent::verify_checksum(bytes, seed)
+        let range = next.start..next.end;
+        let seed = view.layout.inode_seed(owner);
+        let sum = seed.map_or(Ok(()), |seed| extent::verify_checksum(bytes, seed));
+        let whole = Node::parse(bytes).is_ok_and(|node| node.depth() == next.depth);
+        if (sum.is_err() || !whole)
+            && let Some(seed) = seed
+            && let Some(fixed) = proof::node(bytes, next.depth, seed)
         {
+            visitor.problem(place.clone(), MapProblem::NodeProven {});
+            enter(&fixed, Some(next.depth), range, (&mut pending, &place, visitor));
+            continue;
+        }
+        if let Err(defect @ Defect::Checksum { .. }) = sum {
             visitor.problem(place.clone(), MapProblem::ChecksumWrong { defect });
         }
-        let range = next.start..next.end;
+        let capacity = extent::block_capacity(view.layout.geometry.block_size());
+        let stored = le16(bytes, 4).unwrap_or(0);
+        if whole && stored < capacity.saturating_sub(2) {
+            visitor.problem(place.clone(), MapProblem::CapacityWrong { stored, wanted: capacity });
+        }
         enter(bytes, Some(next.depth), range, (&mut pending, &place, visitor));
     }
 }

@@ -29,6 +29,7 @@ pub mod names;
 pub mod parallel;
 pub mod part;
 pub mod plain;
+pub mod proof;
 pub mod shared;
 pub mod special;
 pub mod superblock;

@@ -27,5 +27,7 @@ problems! {
         ValueInodeFlagMissing { inode: InodeNumber } = 509 Preen [0x0001_0086] "value inode {inode} lacks its flag" => Repair::SetInodeFlags(0x20_0000);
         /// The block holds metadata.
         OverMetadata { block: BlockNumber } = 511 DataLoss [0x0001_000f] "the attribute block {block} holds metadata" => Repair::ClearAttributes;
+        /// One bit is wrong, and the checksum proves which.
+        OneBitWrong { byte: u32, bit: u8 } = 512 Repairable [] "bit {bit} of byte {byte} is wrong, as the checksum proves" => Repair::FlipBit { byte: *byte, bit: *bit };
     }
 }

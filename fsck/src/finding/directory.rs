@@ -65,5 +65,7 @@ problems! {
         DotTooLong {} = 629 Note [0x0002_0024] "the record of `.` is longer than it need be" => Repair::SalvageBlock;
         /// Inline entries do not fill their room.
         InlineDamaged { why: String } = 630 DataLoss [0x0002_004e, 0x0002_004f] "inline directory: {why}" => Repair::SalvageBlock;
+        /// One bit is wrong, and the checksum proves which.
+        OneBitWrong { byte: u32, bit: u8 } = 631 Repairable [] "bit {bit} of byte {byte} is wrong, as the checksum proves" => Repair::FlipBit { byte: *byte, bit: *bit };
     }
 }

@@ -61,5 +61,7 @@ problems! {
         ReallyDirectory { found: u16, mode: u16 } = 328 Repairable [0x0001_0055] "mode is {found:#o}, but its contents are a directory's" => Repair::SetField { field: "i_mode", value: (*mode).into() };
         /// The inode holds an attribute's value although the feature is off.
         ValueFeatureUnset {} = 329 Repairable [0x0001_0092] "holds an attribute's value, but the feature ea_inode is not set" => Repair::SetFeature("ea_inode");
+        /// One bit is wrong, and the checksum proves which.
+        OneBitWrong { byte: u32, bit: u8 } = 330 Repairable [] "bit {bit} of byte {byte} is wrong, as the checksum proves" => Repair::FlipBit { byte: *byte, bit: *bit };
     }
 }

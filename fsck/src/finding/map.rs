@@ -35,5 +35,9 @@ problems! {
         TooBig { logical: u64, block: BlockNumber } = 416 Preen [0x0001_0026, 0x0001_0025] "block {logical} (at {block}) is behind what such a file may have" => Repair::Unmap { logical: *logical, length: 1 };
         /// The list of bad blocks names a block that the filesystem itself lies in.
         ListedMetadata { block: BlockNumber } = 417 Repairable [] "the list of bad blocks names {block}, where the filesystem itself lies" => Repair::Unmap { logical: 0, length: 1 };
+        /// A node of the tree says that it holds fewer slots than it has.
+        CapacityWrong { stored: u16, wanted: u16 } = 418 Repairable [] "eh_max is {stored}, should be {wanted}" => Repair::RebuildMap;
+        /// A node is damaged, and its checksum proves what it was.
+        NodeProven {} = 419 Repairable [] "damaged, but its checksum proves what it held" => Repair::RebuildMap;
     }
 }

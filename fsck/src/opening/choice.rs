@@ -37,7 +37,9 @@ pub fn choose(store: &dyn Store, options: &Options) -> Result<Choice> {
     let primary = read_superblock(store, SuperblockChoice::Primary);
     let error = match &primary {
         Ok(primary) => match judge(store, primary) {
-            Ok(layout) if !is_suspect(store, primary, &layout) => return Ok(as_it_is(primary, layout)),
+            Ok(layout) if !is_suspect(store, primary, &layout) => {
+                return Ok(as_it_is(store, primary, layout));
+            }
             Ok(layout) => return Ok(second_opinion(store, primary, layout, options)),
             Err(error) => error,
         },
@@ -142,8 +144,7 @@ fn second_opinion(store: &dyn Store, primary: &Superblock, layout: Layout, optio
     with_checksum.set_features(features);
     if let Ok(layout) = judge(store, &with_checksum) {
         // The bit that is wrong is that of the feature.
-        let problems = vec![Problem::OneBitWrong {}];
-        return Choice { superblock: with_checksum, layout, copy: None, problems };
+        return with_one_bit(store, &with_checksum, layout);
     }
     let found = if options.backups { copies::find(store, Some(primary)) } else { Vec::new() };
     let party = copies::vote(&found, Some(primary));
@@ -160,13 +161,15 @@ fn second_opinion(store: &dyn Store, primary: &Superblock, layout: Layout, optio
             let why = "its numbers contradict each other and those of its copies";
             from_copy(copy, Some(primary), why.to_owned())
         }
-        None => as_it_is(primary, layout),
+        None => as_it_is(store, primary, layout),
     }
 }
 
 /// The primary, with what is out of range without being in the way put right.
-fn as_it_is(primary: &Superblock, layout: Layout) -> Choice {
+fn as_it_is(store: &dyn Store, primary: &Superblock, layout: Layout) -> Choice {
     let mended = mend(primary, None);
+    // The revision decides how the rest is read.
+    let layout = copies::layout_of(store, &mended.superblock).unwrap_or(layout);
     Choice { superblock: mended.superblock, layout, copy: None, problems: mended.problems }
 }
 
@@ -177,7 +180,14 @@ fn corrected(store: &dyn Store, primary: &Superblock) -> Option<Choice> {
     }
     let superblock = copies::correct_one_bit(primary)?;
     let layout = judge(store, &superblock).ok()?;
-    Some(Choice { superblock, layout, copy: None, problems: vec![Problem::OneBitWrong {}] })
+    Some(with_one_bit(store, &superblock, layout))
+}
+
+/// A superblock in which one bit was put right.
+fn with_one_bit(store: &dyn Store, superblock: &Superblock, layout: Layout) -> Choice {
+    let mut choice = as_it_is(store, superblock, layout);
+    choice.problems.insert(0, Problem::OneBitWrong {});
+    choice
 }
 
 /// The primary with fields put right, if what is left agrees with the copies; without copies, if it is possible.

@@ -51,9 +51,22 @@ impl Mended {
         }
     }
 
-    /// There is no later revision than 1. One that a checksum vouches for would be of a filesystem to come.
+    /// There is no later revision than 1. One that a checksum vouches for would be of a filesystem to come. The first one
+    /// had neither features nor fields for the size of inodes: where both are there, it is the revision that is wrong, and
+    /// to believe it would be to misread every inode.
     fn revision(&mut self) {
-        if !self.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
+        let superblock = &self.superblock;
+        let features = superblock.features();
+        let has_features =
+            !(features.compat.is_empty() && features.incompat.is_empty() && features.ro_compat.is_empty());
+        let size = superblock.s_inode_size.get();
+        let has_fields = size.is_power_of_two() && u64::from(size) <= block_size(superblock) && size >= 128;
+        if superblock.is_original_revision() && has_features && has_fields {
+            self.superblock.s_rev_level.set(1);
+            self.problems.push(Problem::FeaturesInOriginalRevision {});
+        }
+        if !features.ro_compat.contains(RoCompat::METADATA_CSUM) || self.superblock.verify_checksum().is_err()
+        {
             let stored = self.superblock.s_rev_level.get();
             self.check(("s_rev_level", stored.into(), 0..=1), 1, |to| to.s_rev_level.set(1));
         }

@@ -1,9 +1,10 @@
 //! Extended attributes: what is sound is kept, the rest is left out.
 
 use ext4kit_format::disk::inode::Inode;
+use ext4kit_format::disk::one_bit::Bit;
 use ext4kit_format::disk::xattr::{self, Area, Attribute, NewValue};
 use ext4kit_format::error::{Error, Result};
-use ext4kit_format::num::low32;
+use ext4kit_format::num::{index, low32};
 use ext4kit_format::tree::inode;
 use ext4kit_format::txn::{BlockKind, Transaction, modify};
 use ext4kit_format::{BlockNumber, InodeNumber, Place};
@@ -28,6 +29,10 @@ pub fn apply(
         return fields::apply(shop, &Place::Inode(*inode), repair);
     }
     match (place, repair) {
+        (Place::AttributeBlock(block), Repair::FlipBit { byte, bit }) => {
+            let wrong = Bit { byte: index(*byte), bit: *bit };
+            modify(shop, *block, BlockKind::Attributes, |bytes| wrong.flip(bytes))
+        }
         (Place::AttributeBlock(block), Repair::RefreshChecksum) => {
             modify(shop, *block, BlockKind::Attributes, |_| ())
         }

@@ -7,6 +7,7 @@ use ext4kit_format::disk::dirent::{
 };
 use ext4kit_format::disk::htree;
 use ext4kit_format::disk::inode::{Inode, InodeFlags};
+use ext4kit_format::disk::one_bit::Bit;
 use ext4kit_format::disk::xattr::NameIndex;
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::num::{index, wide};
@@ -67,6 +68,13 @@ pub fn apply(
         (Repair::SalvageBlock, Place::InlineData(_)) => salvage_inline(shop, dir),
         (Repair::RefreshChecksum, Place::DirectoryBlock { .. }) => {
             edit_area(shop, dir, place, &mut |_, _| Ok(()))
+        }
+        (Repair::FlipBit { byte, bit }, _) => {
+            let wrong = Bit { byte: index(*byte), bit: *bit };
+            edit_area(shop, dir, place, &mut |_, area| {
+                wrong.flip(area);
+                Ok(())
+            })
         }
         (Repair::AllocateBlock { logical }, _) => fill_hole(shop, dir, LogicalBlock(*logical)),
         (Repair::ClearEntry { offset }, _) => {

@@ -2,6 +2,7 @@
 
 use ext4kit_format::bytes::le32;
 use ext4kit_format::disk::inode::{HEAD_SIZE, Inode, InodeFlags, MAP_SIZE};
+use ext4kit_format::disk::one_bit::Bit;
 use ext4kit_format::disk::xattr::{self, NameIndex};
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::num::{high32, index, low16, low32, wide};
@@ -42,6 +43,11 @@ pub fn apply(shop: &mut Workshop<'_>, place: &Place, repair: &Repair) -> Result<
     }
     let mut inode = inode::read_unverified(shop, number)?;
     match repair {
+        Repair::FlipBit { byte, bit } => {
+            let mut slot = inode.bytes().to_vec();
+            Bit { byte: index(*byte), bit: *bit }.flip(&mut slot);
+            inode = Inode::from_slot(number, &slot).map_err(|defect| defect.at(place.clone()))?;
+        }
         Repair::RefreshChecksum => {}
         Repair::ClearInodeFlags(bits) => {
             let flags = inode.view().flags().difference(InodeFlags::from_bits_retain(*bits));

@@ -143,9 +143,11 @@ fn set_field(superblock: &mut Superblock, field: &str, value: u64) -> bool {
         "s_log_cluster_size" => superblock.s_log_cluster_size.set(low32(value)),
         "s_clusters_per_group" => superblock.s_clusters_per_group.set(low32(value)),
         "s_rev_level" => {
-            // What the later revision reads from fields is fixed in the first one.
-            superblock.s_inode_size.set(superblock.inode_size());
-            superblock.s_first_ino.set(superblock.first_inode());
+            // What the later revision reads from fields is fixed in the first one, which leaves them empty.
+            if superblock.s_inode_size.get() == 0 {
+                superblock.s_inode_size.set(superblock.inode_size());
+                superblock.s_first_ino.set(superblock.first_inode());
+            }
             superblock.s_rev_level.set(low32(value));
         }
         "s_first_ino" => superblock.s_first_ino.set(low32(value)),
