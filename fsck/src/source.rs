@@ -113,10 +113,10 @@ impl Source {
         let length = geometry.block_length();
         let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
         let offset = geometry.byte_offset(at).ok_or_else(outside)?;
-        if let Some(memory) = self.store.as_memory() {
-            if let Some(bytes) = span(memory, index64(offset), length) {
-                return Ok(Bytes::Mapped(bytes));
-            }
+        if let Some(memory) = self.store.as_memory()
+            && let Some(bytes) = span(memory, index64(offset), length)
+        {
+            return Ok(Bytes::Mapped(bytes));
         }
         let mut bytes = vec![0; length];
         self.store.read_at(offset, &mut bytes).map_err(Error::io(Place::Block(at)))?;

@@ -15,8 +15,25 @@ const REPLAYED: [(&str, usize); 3] = [("replay-exit", 26), ("replay-again", 36),
 const MOUNTED: [(&str, usize); 2] = [("guest", 26), ("quota", 2)];
 /// The kernel that runs as a program.
 const GUEST_KERNEL: &str = "/usr/bin/linux";
-/// Of the damaged and clean images, those that a read-only check must judge rightly, leave alone and survive.
-const CHECKED: [(&str, usize); 3] = [("check-exit", 246), ("check-ro", 248), ("no-crash", 248)];
+/// Of the same, those that e2fsck calls clean after replay and repair, and whose tree is then the kernel's.
+const REPAIRED_AFTER_CRASH: [(&str, usize); 2] = [("checked", 33), ("tree", 27)];
+/// Of the damaged and clean images, those that a read-only check must judge rightly, leave alone and survive; and those
+/// that one repair must put right, with a second run that finds and writes nothing, with e2fsck's consent, and with
+/// everything kept that e2fsck keeps.
+const CHECKED: [(&str, usize); 12] = [
+    ("check-exit", 246),
+    ("check-ro", 248),
+    ("no-crash", 248),
+    ("repair-exit", 238),
+    ("second-exit", 236),
+    ("second-ro", 240),
+    ("oracle-clean", 237),
+    ("state", 238),
+    ("kept", 238),
+    ("meta", 234),
+    ("lostfound", 242),
+    ("refuse", 5),
+];
 
 /// Runs all judges whose data is there.
 pub fn run(root: &Path) -> Result<()> {
@@ -41,6 +58,9 @@ pub fn run(root: &Path) -> Result<()> {
         eprintln!("xtask: no guest kernel (Debian's user-mode-linux), what it would say is skipped");
     }
     judge(&shared, "run_crash.py", "crash", &arguments, &least)?;
+    let repair = format!("{program} fsck -fy {{img}} -j {{jnl}}");
+    let arguments = ["--replay", &replay, "--fsck", &repair];
+    judge(&shared, "run_crash.py", "crash", &arguments, &REPAIRED_AFTER_CRASH)?;
     let check = format!("{program} fsck -fn {{img}}");
     let repair = format!("{program} fsck -fy {{img}}");
     judge(&shared, "run_corpus.py", "corpus", &["--fsck", &repair, "--fsck-n", &check], &CHECKED)

@@ -53,9 +53,22 @@ pub fn ncheck(call: &mut Call<'_>) -> Outcome {
         wanted.insert(parsed.ok_or_else(bad)?);
     }
     let open = call.open()?;
+    // As debugfs does it: the search ends when there are as many names as the inodes say.
+    let links = |inode: u32| {
+        let read =
+            ext4kit_format::InodeNumber::new(inode).and_then(|inode| inode::read(&open.txn, inode).ok());
+        read.map_or(
+            0,
+            |inode| if inode.view().is_directory() { 1 } else { usize::from(inode.view().links()) },
+        )
+    };
+    let most: usize = wanted.iter().map(|inode| links(*inode)).sum();
     let (mut names, mut failed) = (Vec::new(), Vec::new());
     let errors = inodes::for_each(&open.txn, &mut |directory| {
         let view = directory.view();
+        if names.len() >= most {
+            return false;
+        }
         if !view.is_directory() || view.links() == 0 {
             return true;
         }
@@ -69,6 +82,9 @@ pub fn ncheck(call: &mut Call<'_>) -> Outcome {
         failed.extend(found.errors);
         let named = found.entries.iter().filter(|entry| !dirent::is_dot(&entry.name));
         for entry in named {
+            if names.len() >= most {
+                break;
+            }
             let Some(number) = entry.inode.filter(|number| wanted.contains(&number.get())) else { continue };
             // debugfs puts a slash between the directory's path and the name also where the path is the root's.
             let mut path = paths::path_of(open, directory.number())

@@ -57,7 +57,7 @@ pub const UNANSWERED: &[(&str, &[u32])] = &[
         ],
     ),
     (
-        "A step of a repair, or a repair that did not work out: belongs to the appliers, which are not built yet.",
+        "A step of a repair, or a repair that did not work out: told by the outcome of the run, not a problem of the image.",
         &[
             0x0000_000a,
             0x0000_0028,

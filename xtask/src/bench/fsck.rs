@@ -3,6 +3,8 @@
 //! Both sides read the same warm image in turn. Besides time, the peak of memory that is the process's own is taken, by
 //! looking while it runs: what the system keeps of the image itself can be had back at any time.
 
+#![expect(clippy::cast_precision_loss, reason = "figures that people read have fewer digits")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
