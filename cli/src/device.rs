@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ext4kit_format::commit;
 use ext4kit_format::store::{self, Access, Store, SubRange};
 
 use crate::exit::{Failure, FailureKind};
@@ -36,8 +37,11 @@ pub struct DeviceName {
 pub struct Device {
     /// How it was named.
     pub name: DeviceName,
-    /// The bytes of the filesystem, from its offset to the device's end.
+    /// The bytes of the filesystem, from its offset to the device's end. What is only read is seen through the redo log
+    /// of a commit that was interrupted.
     pub store: Arc<dyn Store>,
+    /// How many blocks of an interrupted commit were written when it was opened for writing; 0 if none waited.
+    pub finished: usize,
 }
 
 impl DeviceName {
@@ -88,8 +92,6 @@ impl DeviceName {
         if is_device {
             let folder =
                 std::env::var_os("EXT4KIT_STATE").map_or_else(|| PathBuf::from(STATE), PathBuf::from);
-            // Where it cannot be made, the commit says so.
-            let _ = std::fs::create_dir_all(&folder);
             return folder.join(log);
         }
         self.path.with_file_name(log)
@@ -110,7 +112,27 @@ impl DeviceName {
             0 => whole,
             start => Arc::new(SubRange::from_offset(whole, start).map_err(|error| failed(&error))?),
         };
-        Ok(Device { name: self, store })
+        let (mut store, mut finished) = (store, 0);
+        match access {
+            Access::ReadWrite => finished = self.finish_interrupted(store.as_ref())?,
+            Access::ReadOnly => {
+                let seen = commit::look_through(store, &self.redo_log());
+                store = seen.map_err(|error| self.log_failure(&error))?;
+            }
+        }
+        Ok(Device { name: self, store, finished })
+    }
+
+    /// Finishes a commit that was interrupted, before anything else is written. How many blocks were written.
+    pub fn finish_interrupted(&self, store: &dyn Store) -> Result<usize, Failure> {
+        commit::finish_interrupted(store, &self.redo_log()).map_err(|error| self.log_failure(&error))
+    }
+
+    fn log_failure(&self, error: &ext4kit_format::Error) -> Failure {
+        let log = self.redo_log();
+        let text = format!("if its filesystem is gone, delete {}", log.display());
+        let failure = Failure::from_error(&self.typed, error);
+        if failure.kind == FailureKind::Invalid { failure.with_hint(text) } else { failure }
     }
 }
 

@@ -26,6 +26,8 @@ bitflags::bitflags! {
         const USAGE = 16;
         /// It was cancelled by the user.
         const CANCELLED = 32;
+        /// Oddities were found that are no errors (`--lint`); e2fsck does not use this bit.
+        const LINT = 64;
         /// A shared library failed. Kept because callers know it; nothing here returns it.
         const LIBRARY = 128;
     }
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(FsckExit::default().bits(), 0);
         assert_eq!((FsckExit::CORRECTED | FsckExit::REBOOT).bits(), 3);
         assert_eq!((FsckExit::UNCORRECTED | FsckExit::OPERATIONAL).bits(), 12);
-        assert_eq!(FsckExit::all().bits(), 191);
+        assert_eq!(FsckExit::all().bits(), 255);
         assert_eq!(ExitCode::from(FsckExit::CANCELLED), ExitCode::from(32));
     }
 

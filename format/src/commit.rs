@@ -1,9 +1,11 @@
 //! The one way in which changes to an existing filesystem are committed: as a whole or not at all.
 //!
 //! Through the filesystem's own journal where that is healthy and large enough, so that any implementation finishes an
-//! interrupted commit; else with a redo log in a file beside the image, which [`finish_interrupted`] finishes.
+//! interrupted commit; else with a redo log in a file beside the image, which [`finish_interrupted`] finishes and [`look_through`] reads
+//! through.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::image::Image;
@@ -48,4 +50,12 @@ pub fn finish_interrupted(store: &dyn Store, redo_log: &Path) -> Result<usize> {
     let blocks = log.block_count();
     log.finish(store)?;
     Ok(blocks)
+}
+
+/// The store as it will be when an interrupted commit is finished, for whoever only reads it. Nothing is written.
+pub fn look_through(store: Arc<dyn Store>, redo_log: &Path) -> Result<Arc<dyn Store>> {
+    match RedoLog::look(redo_log)? {
+        Some(log) => log.through(store),
+        None => Ok(store),
+    }
 }

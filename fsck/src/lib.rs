@@ -12,6 +12,8 @@
 //! | [`check`](mod@check) | all passes in order: start reading here |
 //! | [`policy`] | what is repaired unasked |
 //! | [`writing`] | recovering the journal, committing a repair |
+//! | [`lint`](mod@lint) | oddities that no check counts as errors |
+//! | [`plan`] | a repair in two steps: written down, and later done exactly so or not at all |
 //! | [`options`], [`report`], [`run`](mod@run) | the program: its command line, its words, all of it in order |
 //!
 //! The library is silent: findings go to a callback, in an order that depends on the image alone.
@@ -35,9 +37,11 @@
 pub mod check;
 pub mod checks;
 pub mod finding;
+pub mod lint;
 pub mod lost;
 pub mod opening;
 pub mod options;
+pub mod plan;
 pub mod policy;
 pub mod repair;
 pub mod repairs;

@@ -80,6 +80,15 @@ pub struct Options {
     /// What to repair: safe, no-data-loss or all
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
+    /// Write what would be done to a file, and nothing to the device
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<OsString>,
+    /// Do what a plan says, or refuse if the device has changed
+    #[arg(long, value_name = "FILE")]
+    pub apply: Option<OsString>,
+    /// Also tell what every implementation tolerates but a healthy filesystem should not have; exit code 64 if there is any
+    #[arg(long)]
+    pub lint: bool,
     /// Answer as JSON
     #[arg(long)]
     pub json: bool,

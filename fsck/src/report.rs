@@ -103,13 +103,34 @@ impl Answer {
     }
 }
 
+/// The answer of `--apply --json`.
+pub const SCHEMA_APPLIED: Schema = Schema {
+    tool: "ext4kit-fsck",
+    version: env!("CARGO_PKG_VERSION"),
+    name: "fsck-applied",
+    schema_version: 1,
+};
+
+/// What a plan came to that was applied.
+#[derive(Clone, Debug, Serialize)]
+pub struct Applied<'a> {
+    /// The device as it was typed.
+    pub device: &'a str,
+    /// How many blocks were changed.
+    pub changed_blocks: usize,
+    /// How many errors the plan leaves.
+    pub left: u64,
+    /// The exit code.
+    pub exit_code: u8,
+}
+
 /// Prints or keeps what a check tells, and says what is to be done about it.
 pub struct Printer<'a> {
     device: &'a str,
     policy: Policy,
     /// Whether findings are kept instead of printed.
     json: bool,
-    /// What was kept.
+    /// Everything that was told, for an answer or a plan.
     pub findings: Vec<FindingObject>,
     /// Who shows how far the check is.
     progress: &'a dyn Progress,
@@ -175,8 +196,8 @@ impl Judge for Printer<'_> {
         // What makes a check impossible makes repairs dangerous.
         let fatal = self.policy != Policy::No && verdict.grade == Grade::Fatal;
         let answer = if unattended || fatal { policy::Answer::GiveUp } else { answer };
+        self.findings.push(FindingObject::new(finding));
         if self.json {
-            self.findings.push(FindingObject::new(finding));
             return match answer {
                 policy::Answer::Yes => Decision::Repair,
                 policy::Answer::No | policy::Answer::Ask => Decision::Leave,

@@ -12,22 +12,28 @@ use ext4kit_cli::exit::{Convention, Failure, FailureKind, FsckExit};
 use ext4kit_cli::progress::{Completion, Progress, Silent};
 use ext4kit_cli::size::parse_number;
 use ext4kit_cli::{arguments, report as output, time};
+use ext4kit_format::BlockNumber;
 use ext4kit_format::disk::features::{Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{Superblock, state};
 use ext4kit_format::image::{Image, OpenOptions};
 use ext4kit_format::store::{Access, Store};
-use ext4kit_format::{BlockNumber, commit};
 
 use crate::check;
+use crate::lint;
 use crate::opening::{self, Opened};
 use crate::options::Options;
+use crate::plan::{self, Plan, Witness};
 use crate::policy::Policy;
 use crate::repairs::jobs::Jobs;
-use crate::repairs::{self, Repaired};
-use crate::report::{Answer, Printer, SCHEMA, last_line, say, verbose_lines};
+use crate::repairs::{self, Judge, Repaired};
+use crate::report::{
+    Answer, Applied, FindingObject, Printer, SCHEMA, SCHEMA_APPLIED, last_line, say, verbose_lines,
+};
 use crate::writing::{self, Recovery};
 
 const PROGRAM: &str = "fsck";
+/// A backup that is of no use, a missing `lost+found`, wrong totals: put right by the way, and oddities to `--lint`.
+const NOTES_THAT_LINT: [u16; 4] = [129, 705, 912, 913];
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -50,6 +56,16 @@ fn check_options(options: &Options) -> Result<(), Failure> {
     let answers = [options.preen, options.no, options.yes].into_iter().filter(|given| *given).count();
     if answers > 1 {
         return Err(Failure::usage("", "only one of -p (or -a), -n and -y may be given"));
+    }
+    let decides = answers > 0 || options.policy.is_some();
+    if options.apply.is_some() && (decides || options.plan.is_some() || options.undo.is_some()) {
+        return Err(Failure::usage(
+            "--apply",
+            "it does what the plan says, so that no other option says what to do",
+        ));
+    }
+    if options.plan.is_some() && options.undo.is_some() {
+        return Err(Failure::usage("--plan", "it changes nothing, so that -z has no use"));
     }
     let unbuilt = [
         ("-c", options.bad_blocks > 0, "looking for bad blocks"),
@@ -138,17 +154,54 @@ fn check_settings(options: &Options) -> Result<check::Options, Failure> {
 
 fn examine(options: &Options) -> Result<FsckExit, Failure> {
     check_options(options)?;
+    if let Some(path) = &options.apply {
+        return apply(options, Path::new(path));
+    }
     let policy = policy(options)?;
     let settings = check_settings(options)?;
     let wishes = wishes(options)?;
     let Some(typed) = &options.device else { return Err(Failure::usage("", "no device was named")) };
-    let access = if policy == Policy::No { Access::ReadOnly } else { Access::ReadWrite };
+    let reads = policy == Policy::No || options.plan.is_some();
+    let access = if reads { Access::ReadOnly } else { Access::ReadWrite };
     let begun = Instant::now();
-    let device = DeviceName::parse(typed)?.open(access, options.no)?;
-    let run = Run { options, policy, wishes, device: &device, name: device.name.typed.clone(), settings };
+    let mut device = DeviceName::parse(typed)?.open(access, options.no)?;
+    let witness = options.plan.is_some().then(|| Arc::new(Witness::new(Arc::clone(&device.store))));
+    if let Some(witness) = &witness {
+        device.store = Arc::<Witness>::clone(witness);
+    }
+    let name = device.name.typed.clone();
+    let run = Run { options, policy, wishes, device: &device, name, settings, witness };
     let exit = run.all()?;
     if options.timing > 0 && !options.json {
         say(&format!("elapsed time: {:.2} s", begun.elapsed().as_secs_f64()));
+    }
+    Ok(exit)
+}
+
+/// Does what a plan says.
+fn apply(options: &Options, path: &Path) -> Result<FsckExit, Failure> {
+    let Some(typed) = &options.device else { return Err(Failure::usage("", "no device was named")) };
+    let of_plan = |error| Failure::from_error(&path.display().to_string(), &error);
+    let plan = Plan::read(path).map_err(of_plan)?;
+    let device = DeviceName::parse(typed)?.open(Access::ReadWrite, false)?;
+    let name = &device.name.typed;
+    let changed = plan::apply(&device.store, &plan, &device.name.redo_log())
+        .map_err(|error| Failure::from_error(name, &error))?;
+    if !options.json && changed > 0 {
+        say(&format!("{name}: ***** FILE SYSTEM WAS MODIFIED *****"));
+    }
+    let mut exit = FsckExit::empty();
+    exit.set(FsckExit::CORRECTED, changed > 0);
+    exit.set(FsckExit::UNCORRECTED, plan.outcome.left > 0);
+    if options.json {
+        let applied = Applied {
+            device: name,
+            changed_blocks: changed,
+            left: plan.outcome.left,
+            exit_code: exit.bits(),
+        };
+        output::json(SCHEMA_APPLIED, &applied)
+            .map_err(|error| Failure::new(FailureKind::Io, "", error.to_string()))?;
     }
     Ok(exit)
 }
@@ -173,6 +226,8 @@ fn policy(options: &Options) -> Result<Policy, Failure> {
         None if options.no => Policy::No,
         None if options.preen => Policy::Preen,
         None if options.yes => Policy::Yes,
+        // A plan without more holds all that -y would do.
+        None if options.plan.is_some() => Policy::No,
         None if io::stdin().is_terminal() && io::stdout().is_terminal() && !options.json => Policy::Ask,
         None => {
             let text = "somebody has to be asked, but this is no terminal; give -p, -n, -y or --policy";
@@ -189,23 +244,29 @@ struct Run<'a> {
     device: &'a Device,
     name: String,
     settings: check::Options,
+    /// Remembers what was read, for a plan.
+    witness: Option<Arc<Witness>>,
 }
 
 impl Run<'_> {
+    /// Whether the device may be changed.
+    fn writes(&self) -> bool {
+        self.policy != Policy::No && self.witness.is_none()
+    }
+
     fn failed(&self, error: &ext4kit_format::Error) -> Failure {
         Failure::from_error(&self.name, error)
     }
 
     fn all(&self) -> Result<FsckExit, Failure> {
         let Self { options, device, name, .. } = self;
-        let writes = self.policy != Policy::No;
+        let writes = self.writes();
         let redo_log = device.name.redo_log();
         let mut recovered = false;
         // An undo file has to hold all that is changed: then the journal is replayed with the repairs, not before.
         let in_place = self.options.undo.is_none();
         if writes {
-            let finished = commit::finish_interrupted(device.store.as_ref(), &redo_log);
-            if finished.map_err(|error| self.failed(&error))? > 0 {
+            if device.finished > 0 {
                 self.note("an interrupted repair was finished");
             }
             if in_place && self.settings.superblock.is_none() {
@@ -220,7 +281,7 @@ impl Run<'_> {
         if self.wishes.journal_only && !options.force {
             return Ok(FsckExit::empty());
         }
-        if !options.force && self.settings.superblock.is_none() {
+        if !options.force && !options.lint && self.witness.is_none() && self.settings.superblock.is_none() {
             match reason_to_check(device)? {
                 None => return Ok(skipped(options, device, name)),
                 Some(reason) if !options.json => say(&format!("{name} {reason}, check forced.")),
@@ -239,7 +300,7 @@ impl Run<'_> {
 
     fn check(&self, recovered: bool, redo_log: &Path) -> Result<FsckExit, Failure> {
         let Self { options, device, name, .. } = self;
-        let writes = self.policy != Policy::No;
+        let writes = self.writes();
         let now = time::Now::from_environment(time::COMMON_VARIABLES)?.seconds;
         let now = u32::try_from(now).unwrap_or(u32::MAX);
         let progress = self.progress()?;
@@ -253,15 +314,23 @@ impl Run<'_> {
         let outcome = repairs::repair(&mut opened, now, self.wishes.jobs, &mut printer);
         progress.clear();
         let outcome = outcome.map_err(|error| self.failed(&error))?;
+        let has_lint = self.options.lint && self.lint(&opened, &outcome, &mut printer);
         let given_up = outcome.stopped && self.policy == Policy::Preen;
         if writes && !outcome.stopped {
+            if in_memory {
+                opened.empty_log_inside(&self.settings).map_err(|error| self.failed(&error))?;
+            }
             self.write(&mut opened, &outcome, (now, redo_log))?;
             if in_memory {
-                opened.empty_log(&self.settings).map_err(|error| self.failed(&error))?;
+                opened.empty_log_outside(&self.settings).map_err(|error| self.failed(&error))?;
             }
         }
+        if let Some(witness) = self.witness.as_ref().filter(|_| !outcome.stopped) {
+            self.plan(&mut opened, (witness, &printer.findings), &outcome, now)?;
+        }
         let written = writes && !outcome.stopped && (outcome.repaired > 0 || outcome.changed > 0);
-        let exit = exit_of(self.policy, &outcome);
+        let mut exit = exit_of(if writes { self.policy } else { Policy::No }, &outcome);
+        exit.set(FsckExit::LINT, has_lint);
         if options.json {
             let answer = Answer::new(name, std::mem::take(&mut printer.findings), &outcome, exit.bits());
             output::json(SCHEMA, &answer)
@@ -292,6 +361,53 @@ impl Run<'_> {
         Ok(completion.start(&self.name).map_err(failed)?.0)
     }
 
+    /// Tells the oddities of what the repairs made, if they left no error; whether there are any.
+    fn lint(&self, opened: &Opened, outcome: &Repaired, printer: &mut Printer<'_>) -> bool {
+        if outcome.stopped || outcome.left > 0 {
+            self.note("errors are left, so that nothing is said about oddities");
+            return false;
+        }
+        // Notes that a check tells as well.
+        let mut any =
+            !self.writes() && printer.findings.iter().any(|told| NOTES_THAT_LINT.contains(&told.code));
+        lint::lint(opened, &mut |finding| {
+            any = true;
+            printer.judge(&finding);
+        });
+        any
+    }
+
+    /// Writes what would be done to a file.
+    fn plan(
+        &self,
+        opened: &mut Opened,
+        (witness, findings): (&Witness, &[FindingObject]),
+        outcome: &Repaired,
+        now: u32,
+    ) -> Result<(), Failure> {
+        let failed = |error| self.failed(&error);
+        if self.settings.journal.is_some() && opened.superblock.journal_inode().is_none() && opened.replayed {
+            let text = "a plan cannot hold the replay of an external journal; replay it first";
+            return Err(Failure::new(FailureKind::Unsupported, self.name.clone(), text));
+        }
+        opened.empty_log_inside(&self.settings).map_err(failed)?;
+        if self.has_work(opened, outcome) {
+            writing::record(opened, outcome.left == 0, now).map_err(failed)?;
+        }
+        let findings = findings.to_vec();
+        let journal_stays = !outcome.journal_given_up;
+        let planned = plan::Outcome { findings, left: outcome.left, journal_stays, time: now };
+        let plan = plan::make(opened, witness, planned).map_err(failed)?;
+        let path = Path::new(self.options.plan.as_deref().unwrap_or_default());
+        plan.write(path).map_err(|error| Failure::from_error(&path.display().to_string(), &error))
+    }
+
+    /// Whether there is something to commit.
+    fn has_work(&self, opened: &Opened, outcome: &Repaired) -> bool {
+        let due = reason_to_check(self.device).map_or(true, |reason| reason.is_some());
+        !opened.source.overlay.is_unchanged() || outcome.left == 0 && due
+    }
+
     /// Commits what was repaired. A clean check writes nothing, unless the superblock says that the filesystem is not
     /// clean or that a check is due.
     fn write(
@@ -301,8 +417,7 @@ impl Run<'_> {
         (now, redo_log): (u32, &Path),
     ) -> Result<(), Failure> {
         let clean = outcome.left == 0;
-        let due = reason_to_check(self.device).map_or(true, |reason| reason.is_some());
-        if opened.source.overlay.is_unchanged() && !(clean && due) {
+        if !self.has_work(opened, outcome) {
             return Ok(());
         }
         let store = &self.device.store;
@@ -311,7 +426,7 @@ impl Run<'_> {
             if let Some(path) = &self.options.undo {
                 let path = Path::new(path);
                 let log = (redo_log, self.device.name.offset);
-                return writing::commit_with_undo(opened, (&self.settings, path), log);
+                return writing::commit_with_undo(opened, path, log);
             }
             let how = (redo_log, !outcome.journal_given_up);
             writing::commit(store, &mut opened.source.overlay, how, now).map(|_| ())

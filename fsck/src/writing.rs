@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ext4kit_format::commit::{self, Committed, Through};
 use ext4kit_format::disk::features::Incompat;
-use ext4kit_format::disk::superblock::state;
+use ext4kit_format::disk::superblock::{PRIMARY_OFFSET, SIZE, Superblock, state};
 use ext4kit_format::error::{Error, Place, Result};
 use ext4kit_format::image::Image;
 use ext4kit_format::journal::{open_internal, recover};
@@ -17,7 +17,8 @@ use ext4kit_format::tree::group;
 use ext4kit_format::txn::{Overlay, Transaction, commit_with_redo_log};
 use ext4kit_format::undo::UndoFile;
 
-use crate::check::Options;
+use zerocopy::IntoBytes;
+
 use crate::opening::Opened;
 
 /// What became of the journal before the check.
@@ -32,6 +33,7 @@ pub enum Recovery {
 /// Replays the journal inside an image in place, if one waits. A journal or superblock that cannot be used is left
 /// for the check to report.
 pub fn recover_journal(store: &Arc<dyn Store>) -> Result<Recovery> {
+    mend_torn_flag(store.as_ref())?;
     let Ok(image) = Image::open(Arc::clone(store)) else { return Ok(Recovery::None) };
     if !image.needs_recovery() || image.superblock().journal_inode().is_none() {
         return Ok(Recovery::None);
@@ -43,6 +45,29 @@ pub fn recover_journal(store: &Arc<dyn Store>) -> Result<Recovery> {
         Err(error @ (Error::Io { .. } | Error::Unsupported(_))) => Err(error),
         Err(_) => Ok(Recovery::None),
     }
+}
+
+/// A crash may tear the write of a superblock that differs only in `needs_recovery`, before a replay or after it: the new
+/// flag is there with the old checksum. The checksum then says which flag belongs to it, and that one is written again;
+/// whatever was under way is finished from there.
+fn mend_torn_flag(store: &dyn Store) -> Result<()> {
+    let mut bytes = [0; SIZE];
+    if store.is_read_only() || store.read_at(PRIMARY_OFFSET, &mut bytes).is_err() {
+        return Ok(());
+    }
+    let Ok(mut superblock) = Superblock::parse(&bytes) else { return Ok(()) };
+    let torn = |superblock: &Superblock| superblock.verify_checksum().is_err();
+    if !torn(&superblock) {
+        return Ok(());
+    }
+    let mut features = superblock.features();
+    features.incompat.toggle(Incompat::RECOVER);
+    superblock.set_features(features);
+    if torn(&superblock) {
+        return Ok(());
+    }
+    store.write_at(PRIMARY_OFFSET, superblock.as_bytes()).map_err(Error::io(Place::Superblock))?;
+    store.flush().map_err(Error::io(Place::Superblock))
 }
 
 /// Records in the superblock what the check came to: clean or not, when, and that mounts are counted anew. No journal
@@ -84,11 +109,7 @@ pub fn commit(
 
 /// The same with an undo file, which holds what every changed block held before. The journal is not used for the
 /// commit, as that would change blocks of its own.
-pub fn commit_with_undo(
-    opened: &mut Opened,
-    (settings, path): (&Options, &Path),
-    (redo_log, offset): (&Path, u64),
-) -> Result<()> {
+pub fn commit_with_undo(opened: &mut Opened, path: &Path, (redo_log, offset): (&Path, u64)) -> Result<()> {
     let file_error = |error| Error::io(Place::File(path.display().to_string()))(error);
     let block_size = opened.source.layout().geometry.block_size();
     let store = Arc::clone(opened.source.store());
@@ -105,10 +126,6 @@ pub fn commit_with_undo(
     let overlay = &mut opened.source.overlay;
     let order = overlay.seal()?;
     undo.record_changes(overlay, &order)?;
-    if let Some(at) = opened.log_superblock(settings) {
-        let before = opened.source.overlay.before(at)?;
-        undo.record(at, &before)?;
-    }
     undo.sync(store.as_ref())?;
     commit_with_redo_log(&mut opened.source.overlay, redo_log)?;
     undo.finish(store.as_ref())

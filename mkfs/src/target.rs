@@ -63,6 +63,8 @@ pub fn open(name: &DeviceName, wanted: OpenTarget) -> Result<Target, Failure> {
     let end = wanted.offset.saturating_add(wanted.bytes);
     let present = look(&name.path)?;
     if present == Present::Missing {
+        // What a log beside it was written for is gone with the file that had the name before.
+        let _ = std::fs::remove_file(name.redo_log());
         let store = store::create_sparse_file(&name.path, end).map_err(|error| match &error {
             Error::Io { source, .. } => too_large(name, end, source).unwrap_or_else(|| failed(&error)),
             _ => failed(&error),
@@ -71,6 +73,13 @@ pub fn open(name: &DeviceName, wanted: OpenTarget) -> Result<Target, Failure> {
     }
     let mut file =
         FileStore::open(&name.path, Access::ReadWrite, wanted.force >= 2).map_err(|error| failed(&error))?;
+    if name.redo_log().symlink_metadata().is_ok() {
+        // A log left beside the new filesystem would be in the way of whoever opens it next.
+        drop(file);
+        name.clone().open(Access::ReadWrite, wanted.force >= 2)?;
+        file = FileStore::open(&name.path, Access::ReadWrite, wanted.force >= 2)
+            .map_err(|error| failed(&error))?;
+    }
     if file.size() < end {
         if file.is_device() {
             let text = format!("the filesystem needs {end} bytes, the device has {}", file.size());

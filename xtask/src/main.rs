@@ -1,4 +1,4 @@
-//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `fuzz`, `sweep`, `bench`, `testdata`.
+//! What developers and CI run: `cargo xtask ci`, `tidy`, `layers`, `interrupt`, `fuzz`, `sweep`, `bench`, `testdata`.
 
 mod bench;
 mod layers;
@@ -18,6 +18,7 @@ usage: cargo xtask COMMAND
   tidy      rules about files that no compiler checks
   layers    the direction of dependencies between crates
   oracles   the tools judged by e2fsck and by images of real kernels (needs the shared data beside the repository)
+  interrupt every repair of the corpus stopped at every write (needs the shared data): interrupt [PLACES]
   fuzz      every fuzzing test with more mutants: fuzz [MUTANTS] [SEED]
   sweep     how time grows with size on hostile images: sweep fsck
   testdata  rebuild test data from its recipes and say what differs; testdata --bless writes it
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()),
         ["layers"] => layers::run(&root()),
         ["oracles"] => oracles::run(&root()),
+        ["interrupt", rest @ ..] if rest.len() <= 1 => interrupt(&root(), rest),
         ["fuzz", rest @ ..] if rest.len() <= 2 => fuzz(&root(), rest),
         ["sweep", rest @ ..] => bench::sweep(&root(), rest),
         ["testdata", rest @ ..] => testdata::run(&root(), rest),
@@ -78,6 +80,22 @@ fn fuzz(root: &Path, words: &[&str]) -> Result<()> {
     command.env("EXT4KIT_MUTANTS", words.first().unwrap_or(&"200000"));
     if let Some(seed) = words.get(1) {
         command.env("EXT4KIT_SEED", seed);
+    }
+    run(&mut command)
+}
+
+/// Stops every repair of the corpus at every write, or at a number of places in each, and runs it again.
+fn interrupt(root: &Path, words: &[&str]) -> Result<()> {
+    let corpus = root.join("../shared/corpus");
+    if !corpus.is_dir() {
+        bail!("there is no corpus beside the repository");
+    }
+    let mut command = Command::new("cargo");
+    command.args(["test", "--release", "--package", "ext4kit-fsck", "--test", "interruption"]);
+    command.args(["every_repair_of_the_corpus", "--", "--ignored", "--nocapture"]).current_dir(root);
+    command.env("EXT4KIT_CORPUS", corpus);
+    if let Some(places) = words.first() {
+        command.env("EXT4KIT_MUTANTS", places);
     }
     run(&mut command)
 }

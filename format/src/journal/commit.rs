@@ -6,9 +6,10 @@
 //!
 //! 1. File data that was written through is flushed.
 //! 2. The transaction is written to the empty log, and flushed. Nothing points to it yet.
-//! 3. The journal's superblock points to it. Flush. The filesystem does not say `needs_recovery` yet, so whoever opens
-//!    the image now takes the log for empty: the old state.
-//! 4. The filesystem says `needs_recovery`. Flush. From here on it is the new state.
+//! 3. The filesystem says `needs_recovery`. Flush. The log is still empty, so whoever recovers it now has nothing to do:
+//!    the old state.
+//! 4. The journal's superblock points to the transaction. Flush. From here on it is the new state. The other way round
+//!    there would be a log with contents that nobody asks to replay, which to a check is damage.
 //! 5. [`recover()`](super::recover()) does the rest.
 
 use zerocopy::IntoBytes;
@@ -76,11 +77,11 @@ pub fn commit_through_journal(image: &Image, overlay: &mut Overlay, seconds: u64
     superblock.s_start.set(0);
     superblock.seal();
     write_transaction(&journal, &superblock, overlay, &order, seconds)?;
+    announce(image)?;
     superblock.s_start.set(superblock.s_first.get());
     superblock.seal();
     journal.write_superblock(&superblock)?;
     journal.blocks().flush()?;
-    announce(image)?;
     recover(image.store().as_ref(), &open_internal(image)?.journal, None)?;
     overlay.discard();
     Ok(JournalCommit::Done { blocks: order.len() })

@@ -158,7 +158,7 @@ fn check_inside(size: u64, offset: u64, length: u64, kind: io::ErrorKind, what: 
 }
 
 /// The error of a write to a store that refuses them.
-fn refuse_write() -> io::Error {
+pub(crate) fn refuse_write() -> io::Error {
     io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened read-only")
 }
 

@@ -8,9 +8,12 @@
 //! Layout, little-endian: a header of 64 bytes (magic, block size, count of blocks, size of the store, UUID of the
 //! filesystem, checksum), the numbers of the blocks (8 bytes each), the blocks, and the CRC-32C over all that.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::Overlay;
 use super::commit::write_in_order;
@@ -20,7 +23,7 @@ use crate::disk::superblock::{PRIMARY_OFFSET, SIZE, Superblock};
 use crate::error::{Error, Place, Result};
 use crate::ids::BlockNumber;
 use crate::num::{index, index64, wide};
-use crate::store::Store;
+use crate::store::{Store, refuse_write};
 use crate::txn::Transaction;
 
 const MAGIC: &[u8; 8] = b"e4kredo1";
@@ -64,6 +67,8 @@ pub fn commit_with_redo_log(overlay: &mut Overlay, path: &Path) -> Result<usize>
 }
 
 fn write_log(overlay: &Overlay, order: &[BlockNumber], path: &Path) -> Result<()> {
+    // The folder for the logs of devices may not be there yet; where it cannot be made, opening the file says so.
+    let _ = path.parent().map(std::fs::create_dir_all);
     let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed(path))?;
     let mut out = Summed { out: BufWriter::new(&file), register: u32::MAX };
     let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(failed(path));
@@ -141,17 +146,22 @@ fn remove(path: &Path) -> Result<()> {
 impl RedoLog {
     /// The redo log at a path: `None` if there is none, or a torn one, which is removed.
     pub fn find(path: &Path) -> Result<Option<Self>> {
+        let found = Self::look(path)?;
+        if found.is_none() && path.symlink_metadata().is_ok() {
+            remove(path)?;
+        }
+        Ok(found)
+    }
+
+    /// The same for whoever writes nothing: a torn one stays where it is.
+    pub fn look(path: &Path) -> Result<Option<Self>> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(path)(error)),
         };
         let length = file.metadata().map_err(failed(path))?.len();
-        let found = Self::read(path, BufReader::new(file), length).map_err(failed(path))?;
-        if found.is_none() {
-            remove(path)?;
-        }
-        Ok(found)
+        Self::read(path, BufReader::new(file), length).map_err(failed(path))
     }
 
     /// Reads the log through and checks it; `None` if it is not whole.
@@ -200,17 +210,55 @@ impl RedoLog {
         self.blocks.len()
     }
 
-    /// Writes the blocks in place and removes the log. Refuses a store that is not the one that the log was written
-    /// for.
-    pub fn finish(self, store: &dyn Store) -> Result<()> {
-        // The superblock may be torn by the interruption, so that only its UUID is looked at, if it can be read.
-        let known = self.uuid != [0; 16];
-        let other =
-            store.size() != self.store_size || known && store_uuid(store).is_ok_and(|uuid| uuid != self.uuid);
-        if other {
+    /// Refuses a store that is not the one that the log was written for.
+    fn check_store(&self, store: &dyn Store) -> Result<()> {
+        // The superblock may be torn by the interruption, so that only its UUID is looked at, if it can be read. It is
+        // the old one or, where a repair restores it, already the log's.
+        let is_other = |found: [u8; 16]| {
+            let known = self.uuid != [0; 16];
+            match self.new_uuid() {
+                Some(new) => found != new && (!known || found != self.uuid),
+                None => known && found != self.uuid,
+            }
+        };
+        if store.size() != self.store_size || store_uuid(store).is_ok_and(is_other) {
             let path = self.path.display();
             return Err(Error::Invalid(format!("{path} is the redo log of another filesystem")));
         }
+        Ok(())
+    }
+
+    /// The UUID that the filesystem has when the log is written in place, if the log holds the superblock.
+    fn new_uuid(&self) -> Option<[u8; 16]> {
+        let bits = self.block_size.trailing_zeros();
+        let place = self.blocks.iter().position(|block| *block == PRIMARY_OFFSET >> bits)?;
+        let file = File::open(&self.path).ok()?;
+        let mut bytes = [0; SIZE];
+        let inside = PRIMARY_OFFSET & u64::from(self.block_size).saturating_sub(1);
+        file.read_exact_at(&mut bytes, self.contents_at(place).saturating_add(inside)).ok()?;
+        Superblock::parse(&bytes).ok().map(|superblock| superblock.s_uuid)
+    }
+
+    /// Where in the file the contents of the block lie that has this place in the log.
+    fn contents_at(&self, place: usize) -> u64 {
+        let numbers = wide(self.blocks.len()).saturating_mul(8);
+        let before = wide(place).saturating_mul(self.block_size.into());
+        wide(HEADER).saturating_add(numbers).saturating_add(before)
+    }
+
+    /// The store as it will be when the log is written in place. Nothing is written, and nothing can be.
+    pub fn through(self, store: Arc<dyn Store>) -> Result<Arc<dyn Store>> {
+        self.check_store(store.as_ref())?;
+        let file = File::open(&self.path).map_err(failed(&self.path))?;
+        let places =
+            self.blocks.iter().enumerate().map(|(place, block)| (*block, self.contents_at(place))).collect();
+        Ok(Arc::new(Finished { store, file, places, bits: self.block_size.trailing_zeros() }))
+    }
+
+    /// Writes the blocks in place and removes the log. Refuses a store that is not the one that the log was written
+    /// for.
+    pub fn finish(self, store: &dyn Store) -> Result<()> {
+        self.check_store(store)?;
         let bits = self.block_size.trailing_zeros();
         let mut file = BufReader::new(File::open(&self.path).map_err(failed(&self.path))?);
         let skipped = wide(HEADER).saturating_add(wide(self.blocks.len()).saturating_mul(8));
@@ -225,5 +273,52 @@ impl RedoLog {
         let length = store.size();
         store.flush().map_err(Error::io(Place::Bytes { offset: 0, length }))?;
         remove(&self.path)
+    }
+}
+
+/// A store seen through a redo log: the blocks that the log holds, and behind them the store.
+struct Finished {
+    store: Arc<dyn Store>,
+    file: File,
+    /// Where in the file each block of the log lies.
+    places: BTreeMap<u64, u64>,
+    bits: u32,
+}
+
+impl Store for Finished {
+    fn size(&self) -> u64 {
+        self.store.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.store.read_at(offset, buffer)?;
+        let end = offset.saturating_add(wide(buffer.len()));
+        let blocks = offset >> self.bits..=end >> self.bits;
+        for (block, place) in self.places.range(blocks) {
+            let start = block << self.bits;
+            let from = start.max(offset);
+            let to = start.saturating_add(1 << self.bits).min(end);
+            let inside = index64(from.saturating_sub(offset))..index64(to.saturating_sub(offset));
+            if let Some(piece) = buffer.get_mut(inside) {
+                self.file.read_exact_at(piece, place.saturating_add(from.saturating_sub(start)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Err(refuse_write())
+    }
+
+    fn zero_range(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(refuse_write())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
     }
 }

@@ -14,6 +14,7 @@ mod directory;
 mod group;
 mod inode;
 mod journal;
+mod lint;
 mod map;
 mod superblock;
 mod unanswered;
@@ -26,6 +27,7 @@ pub use directory::DirectoryProblem;
 pub use group::GroupProblem;
 pub use inode::InodeProblem;
 pub use journal::JournalProblem;
+pub use lint::LintProblem;
 pub use map::MapProblem;
 pub use superblock::SuperblockProblem;
 pub use unanswered::UNANSWERED;
@@ -125,6 +127,7 @@ areas! {
     Count(CountProblem), "Link and reference counts";
     Bitmap(BitmapProblem), "Bitmaps and summaries";
     Journal(JournalProblem), "Journal and orphans";
+    Lint(LintProblem), "Oddities, told with --lint alone";
 }
 
 /// A problem at a place.

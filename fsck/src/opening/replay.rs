@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use ext4kit_format::disk::features::Compat;
+use ext4kit_format::disk::jbd2::superblock::JournalSuperblock;
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::journal::{Journal, LogBlocks, ReplayPlan};
 use ext4kit_format::layout::Layout;
 use ext4kit_format::num::index;
 use ext4kit_format::tree::{group, inode, map};
-use ext4kit_format::txn::{BlockKind, Overlay, OverlayOptions, Transaction};
+use ext4kit_format::txn::{BlockKind, Overlay, OverlayOptions, Transaction, modify};
 use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, LogicalBlock, Place};
+use zerocopy::IntoBytes;
 
 use super::{Opened, descriptors};
 use crate::check::Options;
@@ -139,11 +141,33 @@ impl Opened {
                 .is_ok_and(|journal| journal.superblock().s_start.get() != 0)
     }
 
-    /// Makes the log empty on its device, after what it held was written in place.
-    pub fn empty_log(&self, options: &Options) -> Result<()> {
-        let invalid = |problem: JournalProblem| {
-            Error::Invalid(Finding::new(Place::JournalBlock(0), problem).to_string())
+    /// Makes the log empty that was replayed in memory: an internal one in the overlay, so that it becomes so together
+    /// with what it held; an external one on its device, when the commit is done.
+    pub fn empty_log_inside(&mut self, options: &Options) -> Result<()> {
+        let Some(at) = self.log_superblock(options) else { return Ok(()) };
+        let Ok(journal) = self.log_blocks(options).map_err(invalid).and_then(Journal::open) else {
+            return Ok(());
         };
+        // A repair may have given the journal up, or made a new one elsewhere.
+        let runs = self.superblock.journal_inode().map(|number| journal_runs(&self.source.overlay, number));
+        let stays = runs.is_some_and(|runs| runs.is_ok_and(|runs| runs.iter().any(|run| run.contains(at))));
+        let bytes = self.source.overlay.read(at, BlockKind::Plain)?;
+        let waits = JournalSuperblock::read(&bytes).is_ok_and(|superblock| superblock.s_start.get() != 0);
+        if !stays || !waits {
+            return Ok(());
+        }
+        let scan = journal.scan(self.source.layout().geometry.blocks_count())?;
+        let emptied = journal.emptied(&scan);
+        modify(&mut self.source.overlay, at, BlockKind::Journal, |block| {
+            block.iter_mut().zip(emptied.as_bytes()).for_each(|(to, from)| *to = *from);
+        })
+    }
+
+    /// Makes an external log empty on its device, after what it held was written in place.
+    pub fn empty_log_outside(&self, options: &Options) -> Result<()> {
+        if self.superblock.journal_inode().is_some() || options.journal.is_none() {
+            return Ok(());
+        }
         let journal = Journal::open(self.log_blocks(options).map_err(invalid)?)?;
         let scan = journal.scan(self.source.layout().geometry.blocks_count())?;
         journal.write_superblock(&journal.emptied(&scan))?;
@@ -151,7 +175,7 @@ impl Opened {
     }
 
     /// The block of an internal journal's superblock, if there is one.
-    pub fn log_superblock(&self, options: &Options) -> Option<BlockNumber> {
+    fn log_superblock(&self, options: &Options) -> Option<BlockNumber> {
         self.superblock.journal_inode()?;
         let blocks = self.log_blocks(options).ok()?;
         blocks.locate(blocks.superblock_block())
@@ -205,6 +229,10 @@ impl Opened {
         }
         Ok(written)
     }
+}
+
+fn invalid(problem: JournalProblem) -> Error {
+    Error::Invalid(Finding::new(Place::JournalBlock(0), problem).to_string())
 }
 
 fn damaged(error: Error) -> JournalProblem {

@@ -249,7 +249,9 @@ fn apply(
         Problem::Connect(_) => connect::apply(shop, place, &repair),
         Problem::Bitmap(_) => bitmaps::apply(shop, place, &repair, groups),
         Problem::Journal(_) => journal::apply(shop, place, &repair),
-        Problem::Superblock(_) | Problem::Group(_) => Err(Error::Unsupported(format!("{place}: {repair}"))),
+        Problem::Superblock(_) | Problem::Group(_) | Problem::Lint(_) => {
+            Err(Error::Unsupported(format!("{place}: {repair}")))
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the tests of repairs share: a judge that says yes to everything, and a repair from opening to commit.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,11 +51,14 @@ pub fn mend(store: &Arc<dyn Store>, redo_log: &Path) -> Result<Run> {
     let found = judge.found.iter().map(ToString::to_string).collect();
     let changed = !opened.source.overlay.is_unchanged();
     if changed && !outcome.stopped {
+        if in_memory {
+            opened.empty_log_inside(&options)?;
+        }
         writing::record(&mut opened, outcome.left == 0, NOW)?;
         let how = (redo_log, !outcome.journal_given_up);
         writing::commit(store, &mut opened.source.overlay, how, NOW)?;
         if in_memory {
-            opened.empty_log(&options)?;
+            opened.empty_log_outside(&options)?;
         }
     }
     Ok(Run { outcome, found })
