@@ -23,7 +23,9 @@ use common::mend;
 fn listing(image: &MemoryStore) -> BTreeMap<Vec<u8>, u64> {
     let mut found = BTreeMap::new();
     let options = OpenOptions { allow_short: true, ..OpenOptions::default() };
-    let Ok(opened) = Image::open_with(Arc::new(image.clone()) as Arc<dyn Store>, options) else { return found };
+    let Ok(opened) = Image::open_with(Arc::new(image.clone()) as Arc<dyn Store>, options) else {
+        return found;
+    };
     let txn = opened.overlay(OverlayOptions { verify: false, ..OverlayOptions::default() });
     let mut open = vec![(Vec::new(), InodeNumber::ROOT)];
     while let Some((path, number)) = open.pop() {
