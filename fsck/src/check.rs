@@ -167,7 +167,7 @@ pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn O
     let too_large = early.iter().any(|finding| {
         matches!(finding.problem, Problem::Superblock(SuperblockProblem::LargerThanDevice { .. }))
     });
-    let mut context = Context::new(&opened, options.threads, observer);
+    let mut context = Context::new(&opened, observer);
     for finding in early {
         context.report(finding);
     }
@@ -181,7 +181,7 @@ pub fn check_with(store: Arc<dyn Store>, options: &Options, observer: &mut dyn O
 
 /// Checks an opened filesystem once, until the observer stops it; gives what was learnt for the repairs to work with.
 pub fn round(opened: &Opened, observer: &mut dyn Observer) -> (Summary, Knowledge) {
-    let mut context = Context::new(opened, None, observer);
+    let mut context = Context::new(opened, observer);
     passes(&mut context);
     context.part()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ext4kit_format::bytes::span;
 use ext4kit_format::error::{Error, Result};
 use ext4kit_format::layout::Layout;
-use ext4kit_format::num::{index64, wide};
+use ext4kit_format::num::index64;
 use ext4kit_format::store::Store;
 use ext4kit_format::txn::{Block, BlockKind, Overlay, OverlayOptions, Transaction};
 use ext4kit_format::{BlockNumber, BlockRun, Place};
@@ -90,16 +90,18 @@ impl Source {
         Ok(buffer)
     }
 
-    /// Fills a buffer from a place in a block: for records that are far apart, which would each cost a mapped page and more.
-    pub fn read_record(&self, at: BlockNumber, offset: usize, buffer: &mut [u8]) -> Result<()> {
-        let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
+    /// Reads a block into a buffer: for blocks far from each other, where a fault of the map costs more than a copy.
+    pub fn read_block<'b>(&self, at: BlockNumber, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+        let geometry = &self.layout().geometry;
+        buffer.resize(geometry.block_length(), 0);
         if !self.unchanged && self.overlay.is_changed(at) {
-            let block = self.overlay.read(at, BlockKind::Plain)?;
-            buffer.copy_from_slice(span(&block, offset, buffer.len()).ok_or_else(outside)?);
-            return Ok(());
+            buffer.copy_from_slice(&self.overlay.read(at, BlockKind::Plain)?);
+            return Ok(buffer);
         }
-        let start = self.layout().geometry.byte_offset(at).ok_or_else(outside)?.saturating_add(wide(offset));
-        self.store.read_at(start, buffer).map_err(Error::io(Place::Block(at)))
+        let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
+        let offset = geometry.byte_offset(at).ok_or_else(outside)?;
+        self.store.read_at(offset, buffer).map_err(Error::io(Place::Block(at)))?;
+        Ok(buffer)
     }
 
     /// A block's bytes, no checksum looked at.
@@ -111,10 +113,10 @@ impl Source {
         let length = geometry.block_length();
         let outside = || Error::Invalid(format!("block {at} lies outside the filesystem"));
         let offset = geometry.byte_offset(at).ok_or_else(outside)?;
-        if let Some(memory) = self.store.as_memory() {
-            if let Some(bytes) = span(memory, index64(offset), length) {
-                return Ok(Bytes::Mapped(bytes));
-            }
+        if let Some(memory) = self.store.as_memory()
+            && let Some(bytes) = span(memory, index64(offset), length)
+        {
+            return Ok(Bytes::Mapped(bytes));
         }
         let mut bytes = vec![0; length];
         self.store.read_at(offset, &mut bytes).map_err(Error::io(Place::Block(at)))?;

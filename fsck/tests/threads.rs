@@ -12,6 +12,7 @@ use ext4kit_fsck::{Finding, Options, Summary, check};
 use ext4kit_testkit::damage::Damage;
 use ext4kit_testkit::{filesystem, fixture, seed};
 
+const DOT_WRONG: u16 = 606;
 const SECOND_NAME: u16 = 612;
 const NAME_TWICE: u16 = 617;
 const HASH_OUT_OF_RANGE: u16 = 625;
@@ -87,6 +88,37 @@ fn the_first_name_of_a_directory_is_the_same_whoever_comes_first() {
     ext4kit_format::txn::commit_new(&mut overlay).unwrap();
     let second = codes(&store, "second names").into_iter().filter(|code| *code == SECOND_NAME).count();
     assert_eq!(second, COUNT - APART);
+}
+
+/// Under which of two directories that have the same blocks these are looked at is for the order of the directories to say.
+/// (Without noticing that a block comes again, this fails.)
+#[test]
+fn blocks_of_two_directories_are_looked_at_under_the_first() {
+    const COUNT: usize = 608;
+    /// About as many directories as four threads do in one part.
+    const APART: usize = 19;
+    let (store, mut overlay) = filesystem::filesystem(&filesystem::parameters(20_000, 1024, ""));
+    let txn = &mut overlay;
+    let mut made: Vec<Inode> = Vec::new();
+    for at in 0..COUNT {
+        let mut directory = filesystem::fresh(txn, 0o040_755);
+        dir::create(txn, &mut directory, InodeNumber::ROOT).unwrap();
+        // Each second stretch of directories takes the blocks of the stretch before.
+        if at / APART % 2 == 1 {
+            *directory.map_mut() = *made[at - APART].view().map();
+        }
+        filesystem::put_in_root(txn, &format!("d{at}"), &directory);
+        made.push(directory);
+    }
+    for directory in &made {
+        inode::write_over(txn, directory).unwrap();
+    }
+    ext4kit_format::create::write_backups(&mut overlay).unwrap();
+    ext4kit_format::txn::commit_new(&mut overlay).unwrap();
+    for round in 0..8 {
+        let codes = codes(&store, &format!("shared blocks, round {round}"));
+        assert!(!codes.contains(&DOT_WRONG), "the second owner's number is not asked for: {codes:?}");
+    }
 }
 
 /// A filesystem whose root has many names of one file, enough for the directory to be split.

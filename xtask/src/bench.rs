@@ -22,8 +22,9 @@ usage: cargo xtask bench [NAME …] [--rounds N] [--full]
   mkfs-empty   an empty ext4 filesystem in a sparse file of 100 GiB
   mkfs-tree    an ext4 filesystem from a directory of 20,000 small files
   replay       a full journal of 64 MiB
-  fsck         a read-only check of clean filesystems on one thread and two: many files, one directory, many extents,
-               an empty terabyte; a tenth of 2 million files, 1 million names, 10 million extents, or with --full all
+  fsck         a read-only check of clean filesystems on one thread and two: many files, one directory, many directories,
+               many extents, an empty terabyte; a tenth of 2 million files, 1 million names, 1.6 million directories and
+               10 million extents, or with --full all
 ";
 
 /// One thing to measure: a command of ours and one of e2fsprogs that do the same, and what to do before each.

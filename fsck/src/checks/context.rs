@@ -159,15 +159,8 @@ impl<'a> Known<'a> {
         (slot.end <= bytes.len()).then_some((bytes, slot))
     }
 
-    /// A copy of an inode's slot: for a pass over inodes that are far apart.
-    pub fn inode_copy(&self, inode: InodeNumber) -> Option<Vec<u8>> {
-        let (block, slot) = self.inode_slot(inode)?;
-        let mut copy = vec![0; slot.len()];
-        self.source.read_record(block, slot.start, &mut copy).ok()?;
-        Some(copy)
-    }
-
-    fn inode_slot(&self, inode: InodeNumber) -> Option<(BlockNumber, Range<usize>)> {
+    /// The block that an inode's slot lies in, and where in it.
+    pub fn inode_slot(&self, inode: InodeNumber) -> Option<(BlockNumber, Range<usize>)> {
         let geometry = self.geometry();
         let (group, place) = geometry.inode_place(inode)?;
         let table = self.group(group)?.inode_table;
@@ -261,8 +254,8 @@ impl DerefMut for Context<'_> {
 }
 
 impl<'a> Context<'a> {
-    /// Nothing known yet. Without a number of threads, as many are used as the machine and the filesystem call for.
-    pub fn new(opened: &'a Opened, threads: Option<usize>, observer: &'a mut dyn Observer) -> Self {
+    /// Nothing known yet.
+    pub fn new(opened: &'a Opened, observer: &'a mut dyn Observer) -> Self {
         let geometry = &opened.source.layout().geometry;
         let summary = Summary {
             inodes_total: geometry.inodes_count().into(),
@@ -274,7 +267,7 @@ impl<'a> Context<'a> {
         Self {
             known: Known::new(opened),
             ledger: Ledger { summary, kept: Found::default(), observer, pass: 0 },
-            threads: parallel::threads(threads.or(few.then_some(1))),
+            threads: parallel::threads(opened.threads.or(few.then_some(1))),
         }
     }
 

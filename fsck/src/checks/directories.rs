@@ -104,15 +104,15 @@ fn all(run: &mut Run<'_, '_>) {
 /// Looks up the inode of a directory.
 fn with_directory(part: &mut Part<'_, '_>, at: usize, work: impl FnOnce(&mut Part<'_, '_>, &Current<'_>)) {
     let Some(Directory { inode: number, .. }) = part.directories.get(at) else { return };
-    let Some(slot) = part.inode_copy(number) else { return };
-    let Ok(view) = InodeView::new(&slot) else { return };
-    let seed = part.layout.inode_seed(Owner { inode: number, generation: view.generation() });
-    let format = EntryFormat {
-        block_size: part.geometry().block_size(),
-        file_type: part.features().incompat.contains(Incompat::FILETYPE),
-        hashed: view.flags().contains(InodeFlags::ENCRYPTED | InodeFlags::CASEFOLD),
-    };
-    work(part, &Current { number, view, seed, format, at });
+    part.with_inode(number, |part, view| {
+        let seed = part.layout.inode_seed(Owner { inode: number, generation: view.generation() });
+        let format = EntryFormat {
+            block_size: part.geometry().block_size(),
+            file_type: part.features().incompat.contains(Incompat::FILETYPE),
+            hashed: view.flags().contains(InodeFlags::ENCRYPTED | InodeFlags::CASEFOLD),
+        };
+        work(part, &Current { number, view, seed, format, at });
+    });
 }
 
 fn check_directory(part: &mut Part<'_, '_>, current: &Current<'_>, bounds: &Bounds) {

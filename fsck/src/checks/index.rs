@@ -55,6 +55,11 @@ impl Blocks {
         self.blocks.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
     /// The blocks from one place of the list to another.
     pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = (u32, DirectoryBlock)> {
         let start = u32::try_from(range.start).unwrap_or(u32::MAX);

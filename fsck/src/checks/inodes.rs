@@ -1,7 +1,10 @@
 //! Pass 1: every inode of the used part of each table, and the blocks it maps.
 
+use std::ops::Range;
+
 use ext4kit_format::bytes::all_zero;
 use ext4kit_format::disk::dirent::FileType;
+use ext4kit_format::disk::extent::ExtentLeaf;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
 use ext4kit_format::disk::inode::{self, FileKind, HEAD_SIZE, InodeFlags, InodeView, MAP_SIZE};
 use ext4kit_format::layout::Layout;
@@ -14,6 +17,7 @@ use super::context::{Context, Known, known};
 use super::directory_list::DirectoryList;
 use super::maps::{self, Piece, View, Visitor};
 use super::part::{Part, Run};
+use super::plain::Measure;
 use super::proof;
 use super::{disguise, plain, special};
 use crate::finding::{InodeProblem as Problem, MapProblem, SuperblockProblem};
@@ -561,6 +565,30 @@ impl Visitor for Collector<'_, '_, '_> {
             return;
         }
         self.claim(piece);
+    }
+
+    fn plain_leaf(&mut self, leaves: &[ExtentLeaf], range: &Range<u64>) -> bool {
+        let special = self.directory || self.over_metadata || self.most != u64::MAX;
+        if special || self.part.geometry().cluster_bits() > 0 {
+            return false;
+        }
+        let Some(last) = leaves.last().map(ExtentLeaf::extent) else { return false };
+        let Some(Measure { blocks, end }) = plain::measure(self.part, range.clone(), leaves) else {
+            return false;
+        };
+        let before = self.previous.map(|before| before.physical.saturating_add(before.length));
+        let fragmented = plain::claim(self.part, leaves, before);
+        self.fragmented |= fragmented;
+        self.clusters = self.clusters.saturating_add(blocks);
+        self.last = self.last.max(end.checked_sub(1));
+        self.last_written = self.last_written.max(end.checked_sub(1));
+        self.previous = Some(Piece {
+            logical: last.logical.0.into(),
+            physical: last.physical.0,
+            length: last.length.into(),
+            unwritten: false,
+        });
+        true
     }
 
     fn node(&mut self, block: BlockNumber) -> bool {

@@ -3,8 +3,10 @@
 //! The walks use a stack of their own; a tree's depth falls with each step, and a node that the visitor declines is
 //! not entered, which is what bounds a tree that hangs together in a circle.
 
+use std::ops::Range;
+
 use ext4kit_format::bytes::{le16, le32};
-use ext4kit_format::disk::extent::{self, Node};
+use ext4kit_format::disk::extent::{self, ExtentLeaf, Node, Slots};
 use ext4kit_format::disk::inode::{InodeFlags, InodeView};
 use ext4kit_format::layout::Layout;
 use ext4kit_format::txn::Owner;
@@ -31,6 +33,12 @@ pub struct Piece {
 pub trait Visitor {
     /// Blocks of the file.
     fn data(&mut self, piece: Piece);
+
+    /// All extents of a leaf that maps a range of the file. Whether they were plainly sound and are taken at once: then
+    /// none of them comes as a piece, nor is it asked whether they are in order.
+    fn plain_leaf(&mut self, _leaves: &[ExtentLeaf], _range: &Range<u64>) -> bool {
+        false
+    }
 
     /// A block of the map itself; whether to enter it.
     fn node(&mut self, block: BlockNumber) -> bool;
@@ -67,6 +75,7 @@ struct Pending {
 
 fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visitor: &mut impl Visitor) {
     let mut pending: Vec<Pending> = Vec::new();
+    let mut buffer = Vec::new();
     let place = |block| Place::ExtentNode { inode: number, block };
     enter(inode.map(), None, 0..u64::from(u32::MAX), (&mut pending, &place(None), visitor));
     while let Some(next) = pending.pop() {
@@ -78,7 +87,7 @@ fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visit
         if !visitor.node(next.block) {
             continue;
         }
-        let bytes = match view.source.block(next.block) {
+        let bytes = match view.source.read_block(next.block, &mut buffer) {
             Ok(bytes) => bytes,
             Err(error) => {
                 visitor.problem(place, MapProblem::Unreadable { why: error.to_string() });
@@ -88,11 +97,11 @@ fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visit
         let owner = Owner { inode: number, generation: inode.generation() };
         let range = next.start..next.end;
         let seed = view.layout.inode_seed(owner);
-        let sum = seed.map_or(Ok(()), |seed| extent::verify_checksum(&bytes, seed));
-        let whole = Node::parse(&bytes).is_ok_and(|node| node.depth() == next.depth);
+        let sum = seed.map_or(Ok(()), |seed| extent::verify_checksum(bytes, seed));
+        let whole = Node::parse(bytes).is_ok_and(|node| node.depth() == next.depth);
         if (sum.is_err() || !whole)
             && let Some(seed) = seed
-            && let Some(fixed) = proof::node(&bytes, next.depth, seed)
+            && let Some(fixed) = proof::node(bytes, next.depth, seed)
         {
             visitor.problem(place.clone(), MapProblem::NodeProven {});
             enter(&fixed, Some(next.depth), range, (&mut pending, &place, visitor));
@@ -102,11 +111,11 @@ fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visit
             visitor.problem(place.clone(), MapProblem::ChecksumWrong { defect });
         }
         let capacity = extent::block_capacity(view.layout.geometry.block_size());
-        let stored = le16(&bytes, 4).unwrap_or(0);
+        let stored = le16(bytes, 4).unwrap_or(0);
         if whole && stored < capacity.saturating_sub(2) {
             visitor.problem(place.clone(), MapProblem::CapacityWrong { stored, wanted: capacity });
         }
-        enter(&bytes, Some(next.depth), range, (&mut pending, &place, visitor));
+        enter(bytes, Some(next.depth), range, (&mut pending, &place, visitor));
     }
 }
 
@@ -114,7 +123,7 @@ fn walk_extents(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, visit
 fn enter(
     bytes: &[u8],
     depth: Option<u16>,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     (pending, place, visitor): (&mut Vec<Pending>, &Place, &mut impl Visitor),
 ) {
     let node = match Node::parse(bytes) {
@@ -127,12 +136,15 @@ fn enter(
         let problem = MapProblem::DepthWrong { stored: node.depth(), wanted };
         return visitor.problem(place.clone(), problem);
     }
-    for (_, defect) in node.check_order(range.clone()).into_iter().take(8) {
-        visitor.problem(place.clone(), MapProblem::OrderWrong { defect });
+    let taken = matches!(node.slots(), Slots::Leaf(leaves) if visitor.plain_leaf(leaves, &range));
+    if !taken {
+        for (_, defect) in node.check_order(range.clone()).into_iter().take(8) {
+            visitor.problem(place.clone(), MapProblem::OrderWrong { defect });
+        }
     }
     let first = match node.slots() {
-        extent::Slots::Leaf(leaves) => leaves.first().map(|leaf| leaf.ee_block.get()),
-        extent::Slots::Index(indexes) => indexes.first().map(|slot| slot.ei_block.get()),
+        Slots::Leaf(leaves) => leaves.first().map(|leaf| leaf.ee_block.get()),
+        Slots::Index(indexes) => indexes.first().map(|slot| slot.ei_block.get()),
     };
     if let (Some(first), Some(_)) = (first, depth)
         && u64::from(first) > range.start
@@ -140,7 +152,7 @@ fn enter(
         let problem = MapProblem::IndexStartWrong { stored: range.start, wanted: first.into() };
         visitor.problem(place.clone(), problem);
     }
-    for extent in node.extents().filter(|extent| extent.length > 0) {
+    for extent in node.extents().filter(|extent| extent.length > 0 && !taken) {
         visitor.data(Piece {
             logical: extent.logical.0.into(),
             physical: extent.physical.0,
@@ -176,6 +188,7 @@ fn walk_block_map(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, vis
     let (double, triple) = (per_block.saturating_mul(per_block), per_block.saturating_add(12));
     let starts = [12, triple, triple.saturating_add(double)];
     let mut pending: Vec<Pointers> = Vec::new();
+    let mut buffer = Vec::new();
     for level in (0u32..3).rev() {
         let at = usize::try_from(level).unwrap_or(0);
         let logical = starts.get(at).copied().unwrap_or(0);
@@ -195,7 +208,7 @@ fn walk_block_map(view: View<'_>, number: InodeNumber, inode: InodeView<'_>, vis
         if !visitor.node(block) {
             continue;
         }
-        let bytes = match view.source.block(block) {
+        let bytes = match view.source.read_block(block, &mut buffer) {
             Ok(bytes) => bytes,
             Err(error) => {
                 visitor.problem(place, MapProblem::Unreadable { why: error.to_string() });

@@ -172,9 +172,9 @@ mod tests {
         let texts = ["a", "b", "a", "c", "a", "b"];
         for same_hash in [true, false] {
             let mut names = Names::default();
-            for (at, text) in texts.iter().enumerate() {
+            for (at, text) in (0u32..).zip(texts) {
                 let hash = if same_hash { 1 } else { text.as_bytes()[0].into() };
-                names.add(hash, 0, at as u32);
+                names.add(hash, 0, at);
             }
             assert_eq!(repeated(names, &texts), [2, 4, 5]);
         }
@@ -185,8 +185,8 @@ mod tests {
         let range = HashRange { least: 10, most: 31 };
         let mut names = Names::default();
         names.add(5 << 32, 0, 0);
-        for (offset, major) in [12u64, 10, 30, 20, 14, 20, 16].into_iter().enumerate() {
-            names.add(major << 32, 1, offset as u32);
+        for (offset, major) in (0u32..).zip([12u64, 10, 30, 20, 14, 20, 16]) {
+            names.add(major << 32, 1, offset);
         }
         names.close_leaf(1, range);
         let left: Vec<u64> = names.met.iter().map(|named| named.hash >> 32).collect();

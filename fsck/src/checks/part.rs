@@ -6,6 +6,7 @@
 
 use std::ops::{Deref, Range};
 
+use ext4kit_format::disk::inode::InodeView;
 use ext4kit_format::num::wide;
 use ext4kit_format::{BlockNumber, BlockRun, InodeNumber, Place};
 
@@ -135,6 +136,8 @@ pub struct Part<'k, 'a> {
     pub found: Found,
     /// For blocks that are read; its contents mean nothing.
     pub buffer: Vec<u8>,
+    /// The block whose bytes the buffer has, where it is kept for the next inode of the same block.
+    held: Option<BlockNumber>,
     /// Blocks among which there is no fixed metadata: where the last question for it was answered.
     free_of_metadata: Range<u64>,
     /// Clusters from one to another that are to be claimed with those that follow them.
@@ -152,12 +155,34 @@ impl<'a> Deref for Part<'_, 'a> {
 impl<'k, 'a> Part<'k, 'a> {
     /// A part that found nothing yet.
     pub fn new(known: &'k Known<'a>) -> Self {
-        Self { known, found: Found::default(), buffer: Vec::new(), free_of_metadata: 0..0, claiming: None }
+        Self {
+            known,
+            found: Found::default(),
+            buffer: Vec::new(),
+            held: None,
+            free_of_metadata: 0..0,
+            claiming: None,
+        }
     }
 
     /// Notes a problem at a place.
     pub fn find(&mut self, place: Place, problem: impl Into<Problem>) {
         self.found.findings.push(Finding::new(place, problem));
+    }
+
+    /// Hands on the inode of a number, where it can be read. Inodes that follow each other cost one read for each block.
+    pub fn with_inode(&mut self, number: InodeNumber, work: impl FnOnce(&mut Self, InodeView<'_>)) {
+        let Some((block, slot)) = self.known.inode_slot(number) else { return };
+        let mut bytes = std::mem::take(&mut self.buffer);
+        if self.held != Some(block) {
+            self.held = self.known.source.read_block(block, &mut bytes).is_ok().then_some(block);
+        }
+        if self.held.is_some()
+            && let Some(view) = bytes.get(slot).and_then(|slot| InodeView::new(slot).ok())
+        {
+            work(self, view);
+        }
+        self.buffer = bytes;
     }
 
     /// The part is done.

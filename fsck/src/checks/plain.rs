@@ -4,6 +4,8 @@
 //! whose every number is what it should be, needs none of the many questions of [`super::inodes`]: it is claimed and
 //! counted here. Whatever is in any way else, wrong or only rare, goes the long way, which stays the one place that judges.
 
+use std::ops::Range;
+
 use ext4kit_format::bytes::le32;
 use ext4kit_format::disk::extent::{ExtentLeaf, Node, Slots};
 use ext4kit_format::disk::features::{Incompat, RoCompat};
@@ -34,21 +36,16 @@ pub fn take(part: &mut Part<'_, '_>, number: InodeNumber, view: InodeView<'_>) -
         return false;
     }
     let Ok(Slots::Leaf(leaves)) = Node::parse(view.map()).map(|node| node.slots()) else { return false };
-    let Some(blocks) = measure(part, view.size(), leaves) else { return false };
-    let sectors = blocks << part.geometry().block_bits().saturating_sub(9);
-    if view.blocks_raw() != sectors {
+    let Some(Measure { blocks, end }) = measure(part, 0..u32::MAX.into(), leaves) else { return false };
+    let bits = part.geometry().block_bits();
+    let least = end.saturating_sub(1) << bits;
+    let sized = view.size() >= least && view.size() < LARGE_FILE;
+    if !sized || view.blocks_raw() != blocks << bits.saturating_sub(9) {
         return false;
     }
     part.states.set(number, known::USED | REGULAR);
     part.links.set(number, u8::try_from(view.links()).unwrap_or(u8::MAX));
-    let mut fragmented = false;
-    let mut next = None;
-    for extent in leaves.iter().map(ExtentLeaf::extent) {
-        let end = extent.physical.0.saturating_add(extent.length.into());
-        fragmented |= next.is_some_and(|next| next != extent.physical.0);
-        next = Some(end);
-        part.claim(extent.physical.0, end.saturating_sub(1));
-    }
+    let fragmented = claim(part, leaves, None);
     let files = &mut part.found.files;
     files.regular = files.regular.saturating_add(1);
     files.fragmented = files.fragmented.saturating_add(fragmented.into());
@@ -73,24 +70,42 @@ fn has_plain_fields(known: &Known<'_>, number: InodeNumber, view: InodeView<'_>)
         && !hidden.contains(&number.get())
 }
 
-/// How many blocks these extents have, where they are in order, written, clear of metadata and not beyond the size.
-fn measure(part: &mut Part<'_, '_>, size: u64, leaves: &[ExtentLeaf]) -> Option<u64> {
-    let (mut blocks, mut logical) = (0u64, 0u64);
+/// What some extents come to.
+pub struct Measure {
+    /// How many blocks they have.
+    pub blocks: u64,
+    /// The first block of the file behind the last of them.
+    pub end: u64,
+}
+
+/// Measures extents that are in order within a range of the file, written and clear of metadata; `None` if any is not.
+pub fn measure(part: &mut Part<'_, '_>, range: Range<u64>, leaves: &[ExtentLeaf]) -> Option<Measure> {
+    let (mut blocks, mut end) = (0u64, range.start);
     for extent in leaves.iter().map(ExtentLeaf::extent) {
         let run = BlockRun { start: extent.physical, length: extent.length.into() };
         let start = u64::from(extent.logical.0);
         if extent.unwritten
             || run.length == 0
-            || start < logical
+            || start < end
             || !part.geometry().contains_run(run)
             || part.in_metadata(run).is_some()
         {
             return None;
         }
         blocks = blocks.saturating_add(run.length);
-        logical = start.saturating_add(run.length);
+        end = start.saturating_add(run.length);
     }
-    let bits = part.geometry().block_bits();
-    let least = logical.saturating_sub(1) << bits;
-    (size >= least && size < LARGE_FILE && logical <= u64::from(u32::MAX)).then_some(blocks)
+    (end <= range.end).then_some(Measure { blocks, end })
+}
+
+/// Claims extents, given where on disk those before end. Whether some do not lie right behind each other.
+pub fn claim(part: &mut Part<'_, '_>, leaves: &[ExtentLeaf], before: Option<u64>) -> bool {
+    let (mut fragmented, mut next) = (false, before);
+    for extent in leaves.iter().map(ExtentLeaf::extent) {
+        let end = extent.physical.0.saturating_add(extent.length.into());
+        fragmented |= next.is_some_and(|next| next != extent.physical.0);
+        next = Some(end);
+        part.claim(extent.physical.0, end.saturating_sub(1));
+    }
+    fragmented
 }

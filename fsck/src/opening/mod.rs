@@ -54,6 +54,8 @@ pub struct Opened {
     pub has_external_journal: bool,
     /// What was found on the way.
     pub findings: Vec<Finding>,
+    /// How many threads check it; `None` for as many as the machine has and it calls for.
+    pub threads: Option<usize>,
 }
 
 /// Opens a filesystem for a check that writes nothing.
@@ -80,6 +82,7 @@ pub fn open_waiting(
     }
     let mut opened = Opened::by(store, superblock, choice.layout);
     opened.copy = choice.copy;
+    opened.threads = options.threads;
     findings.append(&mut opened.findings);
     opened.findings = findings;
     in_use::refuse(&opened.source, &opened.superblock, wait)?;
@@ -108,6 +111,7 @@ impl Opened {
             replayed: false,
             has_external_journal: false,
             findings: descriptors.findings,
+            threads: None,
         }
     }
 

@@ -371,22 +371,28 @@ fn make_unique(names: &mut Vec<Name>) {
         taken.insert(name.name.clone());
     }
     let mut met: FxHashSet<Vec<u8>> = FxHashSet::default();
+    // Equal names follow each other, and what was tried for one of them is taken for the next.
+    let (mut before, mut tried) = (Vec::new(), 0);
     for name in names {
         if !met.insert(name.name.clone()) {
-            name.name = free_name(&name.name, &mut |wanted| taken.insert(wanted.to_vec()));
+            if before != name.name {
+                (before, tried) = (name.name.clone(), 0);
+            }
+            name.name = free_name(&name.name, &mut tried, &mut |wanted| taken.insert(wanted.to_vec()));
             met.insert(name.name.clone());
         }
     }
 }
 
-/// A name like another one that is not taken, ending in `~` and a number. It is made to take no more room in its block
+/// A name like another one that is not taken, ending in `~` and the first number that was not tried and is free. It is made to take no more room in its block
 /// where that can be: records are multiples of four bytes.
-fn free_name(name: &[u8], take: &mut dyn FnMut(&[u8]) -> bool) -> Vec<u8> {
+fn free_name(name: &[u8], tried: &mut u32, take: &mut dyn FnMut(&[u8]) -> bool) -> Vec<u8> {
     let length = name.len();
     let padded = length.next_multiple_of(4);
     let roomy = padded.saturating_sub(length) >= 2;
     let base = if roomy { length.saturating_add(2) } else { padded };
-    for number in 0..u32::MAX {
+    for number in *tried..u32::MAX {
+        *tried = number.saturating_add(1);
         let tail = format!("~{number}");
         let target = base.max(tail.len().saturating_add(1)).min(dirent::MAX_NAME);
         let kept = target.saturating_sub(tail.len()).min(length);
