@@ -57,7 +57,8 @@ fn list(image: &TempImage) -> Vec<BlockNumber> {
 /// The program with a list in a file.
 fn with_list(options: &[&str], blocks: &[u64], image: &TempImage) -> (i32, String, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let text: String = blocks.iter().map(|block| format!("{block}\n")).collect();
+    let lines: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+    let text = lines.join("\n") + "\n";
     std::fs::write(file.path(), text).unwrap();
     let path = file.path().to_str().unwrap();
     fsck(&[options, &[path]].concat(), image)

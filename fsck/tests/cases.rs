@@ -275,7 +275,7 @@ fn with_large_value(txn: &mut Overlay, name: &str, mut made: Inode) -> InodeNumb
     use ext4kit_format::tree::xattr::{self, Change};
     let time = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
     inode::write_over(txn, &made).unwrap();
-    xattr::set(txn, &mut made, b"trusted.big", &[0x42; 20_000], &mut Change::at(time)).unwrap();
+    xattr::set(txn, &mut made, b"trusted.big", &vec![0x42; 20_000], &mut Change::at(time)).unwrap();
     assert!(inode::sectors(txn, made.view()) >= 40);
     filesystem::put_in_root(txn, name, &made);
     made.number()

@@ -256,7 +256,8 @@ fn free_blocks_are_given_back() {
     let mut bytes = std::fs::read(image.path()).unwrap();
     let size = bytes.len();
     let opened =
-        ext4kit_fsck::opening::open(std::sync::Arc::new(store.clone()), &Default::default()).unwrap();
+        ext4kit_fsck::opening::open(std::sync::Arc::new(store.clone()), &ext4kit_fsck::Options::default())
+            .unwrap();
     let knowledge = ext4kit_fsck::after::learn(&opened);
     let block = opened.source.layout().geometry.block_length();
     let bits = opened.source.layout().geometry.cluster_bits();
