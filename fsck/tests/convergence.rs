@@ -11,44 +11,12 @@ use ext4kit_testkit::{busy, filesystem, fixture, mutation, oracle, seed};
 
 use common::mend;
 
-fn interesting(image: &MemoryStore) -> Vec<u64> {
-    let bytes = image.to_vec();
-    let blocks = bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0));
-    blocks.map(|(at, _)| at as u64 * 1024).collect()
-}
-
-fn mutate(random: &mut fastrand::Rng, image: &MemoryStore, blocks: &[u64]) {
-    for _ in 0..random.usize(1..6) {
-        let block = blocks[random.usize(..blocks.len())];
-        let at = block + random.u64(..1024);
-        match random.u8(..4) {
-            0 => {
-                let mut byte = [0];
-                image.read_at(at, &mut byte).unwrap();
-                image.write_at(at, &[byte[0] ^ (1 << random.u8(..8))]).unwrap();
-            }
-            1 => image.write_at(at, &[random.u8(..)]).unwrap(),
-            2 => {
-                let word = [0, 1, u32::MAX, 0x7fff_ffff, random.u32(..)][random.usize(..5)];
-                let at = (at & !3).min(image.size() - 4);
-                image.write_at(at, &word.to_le_bytes()).unwrap();
-            }
-            _ => {
-                let other = blocks[random.usize(..blocks.len())];
-                let mut copy = [0; 64];
-                image.read_at(other, &mut copy).unwrap();
-                image.write_at((at & !63).min(image.size() - 64), &copy).unwrap();
-            }
-        }
-    }
-}
-
 /// Repairs mutants of an image that are damaged anywhere.
 fn run(name: &'static str, image: &MemoryStore, rounds: u32, asked: u32) {
-    let blocks = interesting(image);
+    let blocks = mutation::used_blocks(image);
     repair_all(name, rounds, asked, &mut |random| {
         let mutant = image.clone();
-        mutate(random, &mutant, &blocks);
+        mutation::scribble(random, &mutant, &blocks);
         (mutant, String::new())
     });
 }

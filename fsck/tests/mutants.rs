@@ -3,43 +3,10 @@
 use std::sync::Arc;
 
 use ext4kit_format::disk::features::{Incompat, RoCompat};
-use ext4kit_format::store::{MemoryStore, Store};
+use ext4kit_format::store::MemoryStore;
 use ext4kit_fsck::{Options, check};
 use ext4kit_testkit::damage::Damage;
-use ext4kit_testkit::{fixture, seed};
-
-/// Where the metadata of the image lies that is worth damaging: blocks that are not all zero.
-fn interesting(image: &MemoryStore) -> Vec<u64> {
-    let bytes = image.to_vec();
-    let blocks = bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0));
-    blocks.map(|(at, _)| at as u64 * 1024).collect()
-}
-
-fn mutate(random: &mut fastrand::Rng, image: &MemoryStore, blocks: &[u64]) {
-    for _ in 0..random.usize(1..6) {
-        let block = blocks[random.usize(..blocks.len())];
-        let at = block + random.u64(..1024);
-        match random.u8(..4) {
-            0 => {
-                let mut byte = [0];
-                image.read_at(at, &mut byte).unwrap();
-                image.write_at(at, &[byte[0] ^ (1 << random.u8(..8))]).unwrap();
-            }
-            1 => image.write_at(at, &[random.u8(..)]).unwrap(),
-            2 => {
-                let word = [0, 1, u32::MAX, 0x7fff_ffff, random.u32(..)][random.usize(..5)];
-                let at = (at & !3).min(image.size() - 4);
-                image.write_at(at, &word.to_le_bytes()).unwrap();
-            }
-            _ => {
-                let other = blocks[random.usize(..blocks.len())];
-                let mut copy = [0; 64];
-                image.read_at(other, &mut copy).unwrap();
-                image.write_at((at & !63).min(image.size() - 64), &copy).unwrap();
-            }
-        }
-    }
-}
+use ext4kit_testkit::{fixture, mutation, seed};
 
 fn findings(image: &MemoryStore) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
@@ -50,12 +17,12 @@ fn findings(image: &MemoryStore) -> Result<Vec<String>, String> {
 
 /// Runs mutants of an image; how many could not be opened, and how many had findings.
 fn run(name: &'static str, image: &MemoryStore, rounds: u32) -> (u32, u32) {
-    let blocks = interesting(image);
+    let blocks = mutation::used_blocks(image);
     let mut random = seed::Random::of(name);
     let (mut refused, mut damaged) = (0, 0);
     for round in 0..rounds {
         let mutant = image.clone();
-        mutate(&mut random, &mutant, &blocks);
+        mutation::scribble(&mut random, &mutant, &blocks);
         let found = findings(&mutant);
         refused += u32::from(found.is_err());
         damaged += u32::from(found.as_ref().is_ok_and(|found| !found.is_empty()));

@@ -17,7 +17,7 @@ use ext4kit_format::num::low32;
 const GENERATION: std::ops::Range<usize> = 0x64..0x68;
 
 /// The differences that single bits make: the same for every filesystem, and made when the first is asked for.
-fn table() -> &'static OneBit {
+pub fn table() -> &'static OneBit {
     static TABLE: OnceLock<OneBit> = OnceLock::new();
     // No message is longer than a block of 64 KiB and what is put before it.
     TABLE.get_or_init(|| OneBit::new((1 << 16) + 64))

@@ -4,6 +4,7 @@
 //! geometry has a copy for the group that it names. Those that agree on the geometry stand together; the largest such
 //! party wins, because leftovers of an older filesystem are fewer, overwritten as the newer one filled up.
 
+use crate::checks::proof;
 use ext4kit_format::BlockNumber;
 use ext4kit_format::disk::features::{Compat, Incompat, RoCompat};
 use ext4kit_format::disk::superblock::{SIZE, Superblock};
@@ -242,23 +243,11 @@ pub fn correct_one_bit(damaged: &Superblock) -> Option<Superblock> {
     }
     let mut bytes = [0; SIZE];
     bytes.copy_from_slice(damaged.as_bytes());
-    for at in 0..SIZE.saturating_sub(4) {
-        for bit in 0..8 {
-            flip(&mut bytes, at, bit);
-            let candidate = Superblock::read_from_bytes(&bytes).ok()?;
-            if candidate.s_checksum.get() == candidate.computed_checksum() {
-                return Some(candidate);
-            }
-            flip(&mut bytes, at, bit);
-        }
-    }
-    None
-}
-
-fn flip(bytes: &mut [u8], at: usize, bit: u8) {
-    if let Some(byte) = bytes.get_mut(at) {
-        *byte ^= 1 << bit;
-    }
+    // The checksum is that of all bytes before it.
+    let length = SIZE.saturating_sub(4);
+    proof::table().find(length, damaged.s_checksum.get(), damaged.computed_checksum())?.flip(&mut bytes);
+    let candidate = Superblock::read_from_bytes(&bytes).ok()?;
+    (candidate.s_checksum.get() == candidate.computed_checksum()).then_some(candidate)
 }
 
 /// The error of an image in which nothing else is left to try.

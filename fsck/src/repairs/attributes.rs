@@ -8,6 +8,7 @@ use ext4kit_format::num::{index, low32};
 use ext4kit_format::tree::inode;
 use ext4kit_format::txn::{BlockKind, Transaction, modify};
 use ext4kit_format::{BlockNumber, InodeNumber, Place};
+use rustc_hash::FxHashMap;
 
 use super::fields;
 use super::workshop::{Whole, Workshop};
@@ -135,13 +136,21 @@ fn drop_block(inode: &mut Inode) -> Result<()> {
     inode.set_attribute_block(BlockNumber(0)).map_err(|defect| defect.at(Place::Inode(number)))
 }
 
-/// Every inode in use whose attributes lie in a block.
-fn owners(shop: &Workshop<'_>, block: BlockNumber) -> Vec<InodeNumber> {
-    let states = shop.knowledge.states.iter();
-    let used = (1u32..).zip(states).filter(|(_, state)| **state & known::USED != 0);
-    used.filter_map(|(number, _)| InodeNumber::new(number))
-        .filter(|number| {
-            inode::read_unverified(shop, *number).is_ok_and(|inode| inode.view().attribute_block() == block)
-        })
-        .collect()
+/// Every inode in use whose attributes lie in a block. All inodes are read once in a stage, however many blocks are asked
+/// for.
+fn owners(shop: &mut Workshop<'_>, block: BlockNumber) -> Vec<InodeNumber> {
+    if shop.attribute_owners.is_none() {
+        let states = shop.knowledge.states.iter();
+        let used = (1u32..).zip(states).filter(|(_, state)| **state & known::USED != 0);
+        let mut owners: FxHashMap<BlockNumber, Vec<InodeNumber>> = FxHashMap::default();
+        for number in used.filter_map(|(number, _)| InodeNumber::new(number)) {
+            if let Ok(inode) = inode::read_unverified(shop, number)
+                && inode.view().attribute_block().0 != 0
+            {
+                owners.entry(inode.view().attribute_block()).or_default().push(number);
+            }
+        }
+        shop.attribute_owners = Some(owners);
+    }
+    shop.attribute_owners.as_mut().and_then(|owners| owners.remove(&block)).unwrap_or_default()
 }

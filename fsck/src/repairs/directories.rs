@@ -471,7 +471,6 @@ fn fill_hole(shop: &mut Workshop<'_>, mut dir: Inode, logical: LogicalBlock) -> 
 
 /// Gives an entry another name, one that no other entry of its area has.
 fn rename(shop: &mut Workshop<'_>, dir: Inode, place: &Place, at: usize) -> Result<()> {
-    let number = dir.number();
     edit_area(shop, dir, place, &mut |format, area| {
         let length = usize::from(area.get(at.saturating_add(6)).copied().unwrap_or(0));
         let start = at.saturating_add(8);
@@ -491,7 +490,6 @@ fn rename(shop: &mut Workshop<'_>, dir: Inode, place: &Place, at: usize) -> Resu
             name.extend_from_slice(tail.as_bytes());
             name.truncate(room.min(dirent::MAX_NAME));
         }
-        let _ = number;
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         put(area, at.saturating_add(6), &[length])?;
         put(area, start, &name)

@@ -11,7 +11,7 @@ use ext4kit_format::num::{index, wide};
 use ext4kit_format::tree::alloc;
 use ext4kit_format::txn::{Block, BlockKind, BlockRequest, Overlay, Transaction};
 use ext4kit_format::{BlockNumber, BlockRun, GroupNumber, InodeNumber};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::superblock::Wanted;
 use crate::checks::claims::Claims;
@@ -34,6 +34,8 @@ pub struct Workshop<'a> {
     pub unreadable: Vec<(InodeNumber, BlockNumber)>,
     /// Repairs of a whole that are done in this stage, so that each is done once however many findings ask for it.
     done: FxHashSet<(Whole, InodeNumber)>,
+    /// Which inodes have their attributes in which block, once somebody asked.
+    pub attribute_owners: Option<FxHashMap<BlockNumber, Vec<InodeNumber>>>,
     /// Where the search for a free inode goes on.
     next_inode: u32,
 }
@@ -67,6 +69,7 @@ impl<'a> Workshop<'a> {
             bad: FxHashSet::default(),
             unreadable: Vec::new(),
             done: FxHashSet::default(),
+            attribute_owners: None,
             next_inode: 0,
         }
     }
